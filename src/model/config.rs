@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-use super::{Family, Part};
+use super::Family;
 
 /// A model's hyperparameters under Hugging Face's names for BERT (class `BertConfig`); files of other
 /// [families](Family) are translated.
@@ -112,6 +112,22 @@ impl Config {
         }
     }
 
+    /// Returns the first row of the position table that the model uses: RoBERTa counts positions from
+    /// `pad_token_id` + 1.
+    pub fn position_offset(&self) -> usize {
+        if self.model_type.is_roberta() { self.pad_token_id as usize + 1 } else { 0 }
+    }
+
+    /// Returns the length of the longest sequence, in tokens.
+    pub fn positions(&self) -> usize {
+        self.max_position_embeddings.saturating_sub(self.position_offset())
+    }
+
+    /// Returns a field that only some families have, if it is a number.
+    pub(super) fn number(&self, field: &str) -> Option<f64> {
+        self.other.get(field)?.as_f64()
+    }
+
     /// Returns the size of one attention head, H / A.
     pub fn head_size(&self) -> usize {
         self.hidden_size / self.num_attention_heads
@@ -186,24 +202,6 @@ impl Config {
         let mut text = serde_json::to_string_pretty(&fields).expect(plain);
         text.push('\n');
         text
-    }
-
-    /// Returns an error if the family has no model with these parts.
-    pub fn check_parts(&self, parts: &[Part]) -> Result<()> {
-        let family = self.model_type;
-        if parts.contains(&Part::NextSentence) && !family.has_next_sentence() {
-            return Err(Error::Usage(format!(
-                "models of model_type {:?} have no next-sentence head: train them without pairs (--no-nsp)",
-                family.name()
-            )));
-        }
-        if self.is_decoder && family.left_to_right().is_none() {
-            return Err(Error::Usage(format!(
-                "models of model_type {:?} don't read from left to right",
-                family.name()
-            )));
-        }
-        Ok(())
     }
 
     /// Returns what is wrong with the configuration, in one sentence.

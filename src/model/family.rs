@@ -2,14 +2,11 @@
 //!
 //! Inside Cloze every model has BERT's fields and BERT's tensor names. This module translates both from and
 //! to those of a family in transformers (modeling_roberta.py, modeling_distilbert.py), and states the few
-//! differences in the computation: where positions begin, the activation of the pooler, and dropout.
+//! differences in the computation: where positions begin, the activation of the pooler, and (in `dropout.rs`)
+//! where dropout applies.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::random::Site;
-
-use super::{Config, HeadInput, Parameter, Part, TaskHead};
 
 /// A family of encoders, named by `model_type` in `config.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -109,7 +106,10 @@ pub(super) const POOLER: &str = "pooler.dense.";
 const LAYERS: &str = "encoder.layer.";
 
 /// Replaces the start of a name by the other name of its pair.
-fn replaced(name: &str, pairs: impl Iterator<Item = (&'static str, &'static str)>) -> Option<String> {
+fn replaced(
+    name: &str,
+    pairs: impl Iterator<Item = (&'static str, &'static str)>,
+) -> Option<String> {
     let mut found = pairs.filter_map(|(from, to)| Some(to.to_owned() + name.strip_prefix(from)?));
     found.next()
 }
@@ -147,7 +147,8 @@ impl Family {
         Self::ALL.into_iter().find(|family| family.name() == name)
     }
 
-    fn is_roberta(self) -> bool {
+    /// Returns whether the model is RoBERTa, in one or many languages.
+    pub fn is_roberta(self) -> bool {
         matches!(self, Self::Roberta | Self::XlmRoberta)
     }
 
@@ -255,11 +256,10 @@ impl Family {
         name.strip_prefix(self.prefix()).unwrap_or(name).starts_with("pooler.")
     }
 
-    /// Returns the name of a tensor in a file of a model with these parts. `prefixed` says whether its
-    /// encoder's names have a prefix there.
-    pub(super) fn name_from_bert(self, parameter: &Parameter, parts: &[Part], prefixed: bool) -> String {
-        let name = parameter.name.as_str();
-        let classifies = parts.iter().any(|part| matches!(part, Part::SequenceClassifier(_)));
+    /// Returns the name in a file of a tensor with this name in BERT; if it is `prefixed`, as the encoder's
+    /// are beside a head, it has the family's prefix there. `classifies` says whether the model classifies
+    /// sequences.
+    pub fn name_from_bert(self, name: &str, prefixed: bool, classifies: bool) -> String {
         let classifier = if classifies { self.classifier() } else { &[] };
         if let Some(head) = replaced(name, swapped(self.heads()).chain(swapped(classifier))) {
             return head;
@@ -272,60 +272,92 @@ impl Family {
             _ => None,
         };
         let name = layer().unwrap_or_else(|| name.to_owned());
-        match parameter.part {
-            Part::Encoder | Part::Pooler if prefixed => self.prefix().to_owned() + &name,
-            _ => name,
+        match prefixed {
+            true => self.prefix().to_owned() + &name,
+            false => name,
         }
     }
 }
 
-impl Config {
-    /// Returns the first row of the position table that a model uses: RoBERTa counts positions from
-    /// `pad_token_id` + 1.
-    pub fn position_offset(&self) -> usize {
-        if self.model_type.is_roberta() { self.pad_token_id as usize + 1 } else { 0 }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Config, Layout, Part};
+
+    fn config(family: Family) -> Config {
+        let mut config = Config::new(12, 8, 2, 16, 20);
+        config.model_type = family;
+        if family == Family::DistilBert {
+            config.type_vocab_size = 0;
+        }
+        config
     }
 
-    /// Returns the length of the longest sequence, in tokens.
-    pub fn positions(&self) -> usize {
-        self.max_position_embeddings.saturating_sub(self.position_offset())
-    }
-
-    /// Returns the probability of dropout at a site of the hidden states.
-    pub fn dropout_at(&self, site: Site) -> f64 {
-        match (self.model_type, site) {
-            // DistilBERT adds the attention block's output without dropout.
-            (Family::DistilBert, Site::AttentionOutputDropout(_)) => 0.0,
-            _ => self.hidden_dropout_prob,
+    #[test]
+    fn every_name_comes_back_from_the_family_s_files() {
+        for family in Family::ALL {
+            for head in [Part::MaskedLm, Part::SequenceClassifier(3), Part::TokenClassifier(2)] {
+                let parts = [Part::Encoder, Part::Pooler, head];
+                let layout = Layout::new(&config(family), &parts);
+                let classifies = matches!(head, Part::SequenceClassifier(_));
+                let mut seen = std::collections::HashSet::new();
+                for parameter in layout.parameters() {
+                    let prefixed = matches!(parameter.part, Part::Encoder | Part::Pooler);
+                    let theirs = family.name_from_bert(&parameter.name, prefixed, classifies);
+                    assert_eq!(family.name_to_bert(&theirs), parameter.name, "{theirs}");
+                    assert!(seen.insert(theirs));
+                }
+            }
         }
     }
 
-    /// Returns the probability of dropout of the input of a task's head.
-    pub fn head_dropout(&self, head: TaskHead) -> f64 {
-        if self.model_type != Family::DistilBert {
-            return if head.dropout { self.classifier_dropout() } else { 0.0 };
-        }
-        match head.input {
-            HeadInput::Pooled => self.number("seq_classif_dropout").unwrap_or(0.2),
-            HeadInput::Rows if head.dropout => self.hidden_dropout_prob,
-            HeadInput::Rows => self.number("qa_dropout").unwrap_or(0.1),
+    #[test]
+    fn names_are_those_of_transformers() {
+        for (family, classifies, ours, theirs) in [
+            (Family::Bert, true, "pooler.dense.bias", "bert.pooler.dense.bias"),
+            (Family::Roberta, false, "pooler.dense.bias", "roberta.pooler.dense.bias"),
+            (Family::XlmRoberta, true, "pooler.dense.bias", "classifier.dense.bias"),
+            (
+                Family::DistilBert,
+                false,
+                "encoder.layer.11.attention.output.dense.weight",
+                "distilbert.transformer.layer.11.attention.out_lin.weight",
+            ),
+            (
+                Family::DistilBert,
+                false,
+                "encoder.layer.0.output.LayerNorm.bias",
+                "distilbert.transformer.layer.0.output_layer_norm.bias",
+            ),
+        ] {
+            assert_eq!(family.name_from_bert(ours, true, classifies), theirs);
         }
     }
 
-    /// Returns the probability of dropout of the input of the pooler that a head reads: only RoBERTa's
-    /// classifier of sequences drops some.
-    pub fn pooler_dropout(&self, head: TaskHead) -> f64 {
-        match head.part {
-            Part::SequenceClassifier(_) if self.model_type.is_roberta() => self.classifier_dropout(),
-            _ => 0.0,
-        }
+    #[test]
+    fn distilbert_s_fields_are_renamed_both_ways() {
+        let text = r#"{"model_type": "distilbert", "dim": 8, "n_layers": 12, "n_heads": 2,
+            "hidden_dim": 16, "vocab_size": 20, "activation": "gelu", "dropout": 0.3,
+            "attention_dropout": 0.2, "qa_dropout": 0.4, "sinusoidal_pos_embds": false,
+            "max_position_embeddings": 40, "pad_token_id": 0, "initializer_range": 0.02,
+            "architectures": ["DistilBertModel"]}"#;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        std::fs::write(&path, text).unwrap();
+        let config = Config::read(&path).unwrap();
+        assert_eq!((config.hidden_size, config.type_vocab_size), (8, 0));
+        assert_eq!((config.hidden_dropout_prob, config.attention_probs_dropout_prob), (0.3, 0.2));
+        let span = Part::Span.task_head().unwrap();
+        assert_eq!(config.head_dropout(span), 0.4);
+        let written: Value = serde_json::from_str(&config.to_json()).unwrap();
+        assert_eq!(written, serde_json::from_str::<Value>(text).unwrap());
     }
 
-    fn classifier_dropout(&self) -> f64 {
-        self.number("classifier_dropout").unwrap_or(self.hidden_dropout_prob)
-    }
-
-    pub(super) fn number(&self, field: &str) -> Option<f64> {
-        self.other.get(field)?.as_f64()
+    #[test]
+    fn robertas_positions_begin_behind_the_padding() {
+        let mut config = config(Family::Roberta);
+        (config.pad_token_id, config.max_position_embeddings) = (1, 514);
+        assert_eq!((config.position_offset(), config.positions()), (2, 512));
+        assert_eq!(Config::new(2, 8, 2, 16, 20).positions(), 512);
     }
 }

@@ -26,8 +26,8 @@ pub mod weights;
 
 pub use bert::{Bert, pick, real_rows};
 pub use config::Config;
-pub use family::{Activation, Family};
 pub use dropout::{ATTENTION_STRIDE, Dropout, check_longest, threshold};
+pub use family::{Activation, Family};
 pub use flops::{flops_per_token, head_flops_per_token};
 pub use heads::{LinearHead, MaskedLmHead, Rows, cross_entropy};
 pub use inspect::{LayerAttention, SequenceAttention};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::error::{Error, Result};
 use crate::random::{Site, Stream};
 
 use super::Config;
@@ -102,8 +103,13 @@ pub struct TaskHead {
 impl Part {
     /// Returns the task head that this part is, if it is one.
     pub fn task_head(self) -> Option<TaskHead> {
-        let classifier =
-            |input, outputs| TaskHead { part: self, name: "classifier", input, outputs, dropout: true };
+        let classifier = |input, outputs| TaskHead {
+            part: self,
+            name: "classifier",
+            input,
+            outputs,
+            dropout: true,
+        };
         match self {
             Self::Encoder | Self::Pooler | Self::MaskedLm | Self::NextSentence => None,
             Self::SequenceClassifier(classes) => Some(classifier(HeadInput::Pooled, classes)),
@@ -134,6 +140,26 @@ impl Part {
 /// The parts that pre-training needs.
 pub const PRETRAINING: [Part; 4] =
     [Part::Encoder, Part::Pooler, Part::MaskedLm, Part::NextSentence];
+
+impl Config {
+    /// Returns an error if the family has no model with these parts.
+    pub fn check_parts(&self, parts: &[Part]) -> Result<()> {
+        let family = self.model_type;
+        if parts.contains(&Part::NextSentence) && !family.has_next_sentence() {
+            return Err(Error::Usage(format!(
+                "models of model_type {:?} have no next-sentence head: train them without pairs (--no-nsp)",
+                family.name()
+            )));
+        }
+        if self.is_decoder && family.left_to_right().is_none() {
+            return Err(Error::Usage(format!(
+                "models of model_type {:?} don't read from left to right",
+                family.name()
+            )));
+        }
+        Ok(())
+    }
+}
 
 /// Builds the declaration, one group of parameters at a time.
 struct Declaration {

@@ -9,4 +9,4 @@ pub mod wordpiece;
 
 pub use reader::{Paragraph, Paragraphs};
 pub use sentences::sentences;
-pub use wordpiece::{Casing, Encoding, SpecialIds, WordPiece};
+pub use wordpiece::{Casing, Encoding, SpecialIds, WordPiece, other_vocabulary};

@@ -125,7 +125,8 @@ impl FinetuningBuilder {
         if self.max_len > config.positions() {
             return Err(Error::Usage(format!(
                 "sequences of {} tokens: the model has only {} positions",
-                self.max_len, config.positions()
+                self.max_len,
+                config.positions()
             )));
         }
         describe(task, self.max_len, &mut config);

@@ -218,7 +218,7 @@ impl Head {
         match &self.pooler {
             Some(pooler) => {
                 pooler.backward(pass, values, self.pooler_mask(pass), b, gradients, d_hidden);
-            },
+            }
             None => {
                 for (sum, d) in d_hidden.iter_mut().zip(&*d) {
                     *sum += d;

@@ -197,7 +197,8 @@ impl Run<'_> {
         norm::add_parameter_gradients(simd, saved, dy, dw, db, partials);
         let segments = self.model.segments.as_ref();
         let tables = [(&self.model.words, &batch.ids), (&self.model.positions, &batch.positions)];
-        for (table, index) in tables.into_iter().chain(segments.map(|table| (table, &batch.segments)))
+        for (table, index) in
+            tables.into_iter().chain(segments.map(|table| (table, &batch.segments)))
         {
             let table = &mut gradients[table.clone()];
             embedding::add_to_table(simd, index, d_sums, h, table);

@@ -298,9 +298,7 @@ impl Head {
             drop_rows(device, element, rows, pass.width(), d, drops)?;
         }
         match &self.pooler {
-            Some(pooler) => {
-                pooler.backward(device, pass, self.pooler_dropout(pass), b, d_hidden)
-            }
+            Some(pooler) => pooler.backward(device, pass, self.pooler_dropout(pass), b, d_hidden),
             None => Ok(()),
         }
     }

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use super::checksums::Checksums;
 use super::files::WeightFiles;
 use super::writing::task_class;
-use crate::model::family::POOLER;
 use super::{Config, Family, Layout, PRETRAINING, Part};
+use crate::model::family::POOLER;
 
 /// The output layer of the masked-LM head: its matrix is the word embeddings, and its bias is
 /// stored twice under two names.

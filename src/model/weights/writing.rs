@@ -179,8 +179,10 @@ fn tensors<'a>(
     // A bare encoder is a `BertModel`, whose names have no prefix.
     let family = config.model_type;
     let prefixed = architecture(config, layout) != family.class(BARE);
+    let classifies = layout.parts().iter().any(|part| matches!(part, Part::SequenceClassifier(_)));
     let named = layout.iter().map(|(parameter, range)| {
-        let name = family.name_from_bert(parameter, layout.parts(), prefixed);
+        let prefixed = prefixed && matches!(parameter.part, Part::Encoder | Part::Pooler);
+        let name = family.name_from_bert(&parameter.name, prefixed, classifies);
         let values = &values[range];
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
             return Err(format!(

@@ -13,6 +13,16 @@ use crate::error::{Error, Result};
 use crate::files::{Staged, stage_bytes};
 use crate::text::reader::read_to_string;
 
+/// Returns what to do with a model that has no `tokenizer.json`, but the files that transformers makes one of;
+/// None if it has no such file. `model` is the name or path for transformers.
+pub fn other_vocabulary(has: impl Fn(&str) -> bool, model: &str) -> Option<String> {
+    let other = ["merges.txt", "sentencepiece.bpe.model"].into_iter().find(|name| has(name))?;
+    Some(format!(
+        "there is no tokenizer.json, but {other}, of which transformers makes one: python -c \"from transformers \
+         import AutoTokenizer as T; T.from_pretrained('{model}').save_pretrained('converted')\""
+    ))
+}
+
 /// The fields of a `tokenizer_config.json`.
 pub(super) type Settings = Map<String, Value>;
 
@@ -42,14 +52,11 @@ impl WordPiece {
         }
         let file = Self::file_in(path);
         if !file.is_file() {
-            let mut message = "the folder holds neither a tokenizer.json nor a vocab.txt".to_owned();
-            let others = ["merges.txt", "sentencepiece.bpe.model"];
-            if let Some(other) = others.into_iter().find(|name| path.join(name).exists()) {
-                let folder = path.display();
-                message += &format!(
-                    ", but {other}, from which transformers makes a tokenizer.json: python -c \"from transformers \
-                     import AutoTokenizer as T; T.from_pretrained('{folder}').save_pretrained('{folder}')\""
-                );
+            let mut message =
+                "the folder holds neither a tokenizer.json nor a vocab.txt".to_owned();
+            let model = path.display().to_string();
+            if let Some(advice) = other_vocabulary(|name| path.join(name).exists(), &model) {
+                message = advice;
             }
             return Err(Error::file(path, message));
         }
@@ -122,10 +129,8 @@ impl WordPiece {
         if !segments {
             config["model_input_names"] = serde_json::json!(["input_ids", "attention_mask"]);
         }
-        let mut files = vec![
-            ("tokenizer.json", tokenizer),
-            ("tokenizer_config.json", format!("{config:#}\n")),
-        ];
+        let mut files =
+            vec![("tokenizer.json", tokenizer), ("tokenizer_config.json", format!("{config:#}\n"))];
         if self.inner.kind == Kind::WordPiece {
             files.push(("vocab.txt", self.vocab_text()));
         }

@@ -23,6 +23,7 @@ use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, decoders};
 
 use self::kind::{Join, Kind, special_ids};
+pub use self::load::other_vocabulary;
 use self::load::{Settings, check};
 use crate::error::{Error, Result};
 
