@@ -188,7 +188,7 @@ impl<'a> Tensors<'a> {
         Ok(())
     }
 
-    /// Returns an error if a tensor belongs to no BERT of this configuration; heads of other tasks
+    /// Returns an error if a tensor belongs to no model of this configuration; heads of other tasks
     /// are ignored.
     pub fn refuse_unknown(&self, config: &Config) -> Result<()> {
         let layout = Layout::new(config, &PRETRAINING);
@@ -205,8 +205,7 @@ impl<'a> Tensors<'a> {
             Some((name, (path, _))) => {
                 let layers = config.num_hidden_layers;
                 let message = format!(
-                    "tensor {name} belongs to no {} of {layers} layers as config.json describes it",
-                    self.family.class("")
+                    "tensor {name} belongs to no model of {layers} layers as config.json describes it"
                 );
                 Err(Error::file(path, message))
             }
