@@ -43,6 +43,8 @@ pub enum Site {
     FeedForwardDropout(u32),
     /// Dropout on the input of a task head.
     HeadDropout,
+    /// Dropout on the input of a pooler.
+    PoolerDropout,
     /// The order of examples in an epoch.
     Order,
     /// Which next-sentence pairs are random, and where their segments are cut and shortened.
@@ -68,7 +70,8 @@ impl Site {
             Self::Order => 6,
             Self::Pairing => 7,
             Self::Masking => 8,
-            Self::Split => 9,
+            Self::PoolerDropout => 9,
+            Self::Split => 10,
             Self::Other(n) => n << 8 | 255,
         }
     }

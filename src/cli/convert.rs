@@ -12,7 +12,7 @@ use crate::features::frozen;
 use crate::files::Staged;
 use crate::hub;
 use crate::model::weights::{self, Model, NumberFormat, any_wordpiece_of};
-use crate::model::{Part, onnx};
+use crate::model::{Family, Part, onnx};
 use crate::note;
 
 #[derive(clap::Args)]
@@ -60,6 +60,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
         return Err(Error::file(&folder, message));
     }
     let model = Model::read_changed(&folder)?;
+    let family = model.config.model_type;
+    if args.format == Format::Onnx && family != Family::Bert {
+        let message =
+            format!("is a {} model; --format onnx writes bert models only", family.name());
+        return Err(Error::file(folder.join(weights::CONFIG), message));
+    }
+    if frozen::holds(&folder) {
+        note!("left out: the head on a frozen encoder (head.safetensors), which only Cloze reads");
+    }
     let wordpiece = any_wordpiece_of(&folder, &model.config)?;
     if !args.accept_changes {
         model.check_config()?;

@@ -103,6 +103,7 @@ impl Args {
         // Before the text is read to train a vocabulary.
         self.run.fits(&config, first_seq(&config))?;
         let packing = self.packing();
+        config.check_parts(parts(packing))?;
         memory::parameters_fit(&Layout::new(&config, parts(packing)))?;
         let wordpiece = self.wordpiece(continues)?;
         config.vocab_size = wordpiece.vocab_size();

@@ -117,7 +117,8 @@ impl Packed {
         cuts
     }
 
-    /// Returns an error that names the sequence if a model with these limits can't embed one.
+    /// Returns an error that names the sequence if a model with these limits can't embed one. A model with 0
+    /// segments ignores them.
     pub fn check(&self, vocab_size: usize, positions: usize, segments: usize) -> Result<()> {
         for (index, range) in self.ranges().enumerate() {
             if range.len() > positions {
@@ -135,7 +136,9 @@ impl Packed {
                     "sequence {index} holds token id {id}, but the model's vocabulary has {vocab_size} entries"
                 )));
             }
-            if let Some(segment) = too_large(&self.segments, segments) {
+            if segments > 0
+                && let Some(segment) = too_large(&self.segments, segments)
+            {
                 return Err(Error::Failed(format!(
                     "sequence {index} holds segment id {segment}, but the model knows {segments} segments"
                 )));

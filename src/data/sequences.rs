@@ -51,7 +51,7 @@ pub enum BatchSize {
 }
 
 impl Sequences {
-    /// Tokenises `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, truncated to `max_len` tokens: the longer of
+    /// Tokenises `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` in the way of the vocabulary, truncated to `max_len` tokens: the longer of
     /// the two loses its last piece until both fit (google-research/bert, run_classifier.py,
     /// `_truncate_seq_pair`). Fails if `max_len` leaves no room for text.
     pub fn tokenise<'t>(
@@ -59,8 +59,8 @@ impl Sequences {
         texts: &[(&'t str, Option<&'t str>)],
         max_len: usize,
     ) -> Result<Self> {
-        room(max_len)?;
-        let special = wordpiece.special();
+        let (special, between) = (wordpiece.special(), wordpiece.between());
+        check_room(max_len, 4 + between.len())?;
         let encoded: Vec<(Vec<u32>, usize, bool)> = texts
             .par_iter()
             .map(|(a, b)| {
@@ -69,16 +69,19 @@ impl Sequences {
                 if let Some(b) = b {
                     wordpiece.encode_ids(b, &mut second);
                 }
-                let room = max_len - if b.is_some() { 3 } else { 2 };
+                let room = max_len - 2 - if b.is_some() { between.len() } else { 0 };
                 let was_cut = cut(&mut first, &mut second, room);
-                let mut ids = Vec::with_capacity(first.len() + second.len() + 3);
+                let mut ids = Vec::with_capacity(first.len() + second.len() + 2 + between.len());
                 ids.push(special.cls);
                 ids.extend(first);
-                ids.push(special.sep);
-                let end_of_first = ids.len();
                 if b.is_some() {
-                    ids.extend(second);
-                    ids.push(special.sep);
+                    ids.extend_from_slice(between);
+                }
+                let mut end_of_first = ids.len();
+                ids.extend(second);
+                ids.push(special.sep);
+                if b.is_none() {
+                    end_of_first = ids.len();
                 }
                 (ids, end_of_first, was_cut)
             })
@@ -87,7 +90,7 @@ impl Sequences {
         for (ids, end_of_first, was_cut) in encoded {
             all.cut += usize::from(was_cut);
             let (first, second) = ids.split_at(end_of_first);
-            all.push(&[(first, 0), (second, 1)]);
+            all.push(&[(first, 0), (second, wordpiece.second_segment())]);
         }
         Ok(all)
     }
@@ -95,7 +98,8 @@ impl Sequences {
     /// Tokenises texts into windows of at most `max_len` tokens, `[CLS] … [SEP]`, each of which begins three
     /// quarters of a window after the one before it. Fails if `max_len` leaves no room for text.
     pub fn in_windows(wordpiece: &WordPiece, texts: &[&str], max_len: usize) -> Result<Self> {
-        let room = room(max_len)?;
+        check_room(max_len, 4)?;
+        let room = max_len - 2;
         let special = wordpiece.special();
         let encoded: Vec<Vec<u32>> = texts
             .par_iter()
@@ -302,14 +306,14 @@ fn order_draws(seed: u64, epoch: u32) -> Draws {
     Stream::new(seed, epoch, Site::Order, 0).draws()
 }
 
-/// Returns how many pieces of one text a sequence of `max_len` tokens has room for.
-fn room(max_len: usize) -> Result<usize> {
-    if max_len < 5 {
-        return Err(Error::Usage(format!(
-            "max_len {max_len} leaves no room for text beside the special tokens: at least 5 are needed"
-        )));
+/// Returns an error if a sequence of `max_len` tokens is shorter than the `least` that leave room for text.
+fn check_room(max_len: usize, least: usize) -> Result<()> {
+    if max_len >= least {
+        return Ok(());
     }
-    Ok(max_len - 2)
+    Err(Error::Usage(format!(
+        "max_len {max_len} leaves no room for text beside the special tokens: at least {least} are needed"
+    )))
 }
 
 /// Truncates two texts to `room` tokens together, one piece of the longer at a time; returns whether

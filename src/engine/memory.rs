@@ -76,7 +76,7 @@ impl Forecast {
         let head = match layout.task_head() {
             None => 0,
             Some(head) => {
-                let dropped = usize::from(head.dropout);
+                let dropped = usize::from(config.head_dropout(head) > 0.0);
                 match head.input {
                     HeadInput::Pooled => (3 + dropped) * sequences * h,
                     HeadInput::Rows => rows * ((1 + dropped) * h + head.outputs),

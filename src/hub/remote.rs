@@ -15,6 +15,7 @@ use crate::download::{Digest, Limits, STALL, Steady, Wanted, ask, describe, fetc
 use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
+use crate::text::other_vocabulary;
 
 use super::cached::Cached;
 use super::{Hub, Id};
@@ -100,6 +101,11 @@ impl Remote<'_> {
             let names = names.iter().map(String::as_str);
             let why = weights::refusal(names, &self.id.name, class);
             return Err(self.failed(why.unwrap_or_else(|| format!("it has no {WEIGHTS}"))));
+        }
+        if !names.contains("tokenizer.json")
+            && let Some(advice) = other_vocabulary(|name| names.contains(name), &self.id.name)
+        {
+            return Err(self.failed(advice));
         }
         for name in COMPANIONS.into_iter().filter(|&name| names.contains(name)) {
             get(name)?;

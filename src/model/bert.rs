@@ -75,9 +75,23 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         rows: Rows<H, E, D, T>,
         batch: &Packed,
     ) -> Option<Rows<H, E, D, T>> {
+        self.pool_dropped(rows, batch, None)
+    }
+
+    /// Like [`pool`](Self::pool), with dropout of this probability on the pooler's input.
+    fn pool_dropped<T: Tape<E, D> + Merge<T>>(
+        &self,
+        rows: Rows<H, E, D, T>,
+        batch: &Packed,
+        dropout: Option<(Dropout, f64)>,
+    ) -> Option<Rows<H, E, D, T>> {
         let pooler = self.pooler.as_ref()?;
         let which: Vec<u32> = batch.pooled_rows(self.config.is_decoder).collect();
-        Some(pooler.forward(pick(rows, &which)).tanh())
+        let mut x = pick(rows, &which);
+        if let Some((dropout, p)) = dropout {
+            x = dropout.rows(x, &one_row_each(batch), Site::PoolerDropout, p);
+        }
+        Some(pooler.forward(x).tanh())
     }
 
     /// Returns the task head's logits, (sequences or rows, outputs). None if the model has no such
@@ -90,20 +104,23 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
     ) -> Option<Tensor<(usize, usize), E, D, T>> {
         let (head, linear) = self.task.as_ref()?;
         let (mut x, places) = match head.input {
-            HeadInput::Pooled => (
-                self.pool(rows, batch)?,
-                batch.examples.iter().map(|&e| (e, 0)).collect::<Vec<_>>(),
-            ),
+            HeadInput::Pooled => {
+                let before = dropout.map(|dropout| (dropout, self.config.pooler_dropout(*head)));
+                (self.pool_dropped(rows, batch, before)?, one_row_each(batch))
+            }
             HeadInput::Rows => (rows, batch.examples_and_positions().collect()),
         };
-        if let Some(dropout) = dropout
-            && head.dropout
-        {
-            let p = self.config.hidden_dropout_prob;
+        if let Some(dropout) = dropout {
+            let p = self.config.head_dropout(*head);
             x = dropout.rows(x, &places, Site::HeadDropout, p);
         }
         Some(linear.forward(x))
     }
+}
+
+/// Returns example and position of every sequence's only row.
+fn one_row_each(batch: &Packed) -> Vec<(u64, u32)> {
+    batch.examples.iter().map(|&example| (example, 0)).collect()
 }
 
 /// Returns the rows `which`, in that order.

@@ -3,10 +3,14 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// BERT's hyperparameters under Hugging Face's names (class `BertConfig`).
+use super::Family;
+
+/// A model's hyperparameters under Hugging Face's names for BERT (class `BertConfig`); files of other
+/// [families](Family) are translated.
 ///
 /// Fields unknown to Cloze are kept and written back unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -14,9 +18,9 @@ pub struct Config {
     /// The classes of transformers that load the weights.
     #[serde(default)]
     pub architectures: Vec<String>,
-    /// `bert`.
-    #[serde(default = "default_model_type")]
-    pub model_type: String,
+    /// The family of the model.
+    #[serde(default)]
+    pub model_type: Family,
     /// Number of tokens in the vocabulary.
     pub vocab_size: usize,
     /// H: the width of the residual stream.
@@ -36,10 +40,10 @@ pub struct Config {
     /// Dropout of the attention probabilities.
     #[serde(default = "default_dropout")]
     pub attention_probs_dropout_prob: f64,
-    /// The longest sequence, in tokens.
+    /// Rows of the position table; [`positions`](Self::positions) is the longest sequence.
     #[serde(default = "default_positions")]
     pub max_position_embeddings: usize,
-    /// Number of segment ids.
+    /// Number of segment ids; 0 if the family has no segments.
     #[serde(default = "default_segments")]
     pub type_vocab_size: usize,
     /// Standard deviation of initial weights.
@@ -56,7 +60,7 @@ pub struct Config {
     pub is_decoder: bool,
     /// All other fields.
     #[serde(flatten)]
-    pub other: serde_json::Map<String, serde_json::Value>,
+    pub other: Map<String, Value>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -70,7 +74,6 @@ macro_rules! defaults {
 }
 
 defaults! {
-    default_model_type: String = "bert".into();
     default_activation: String = "gelu".into();
     default_dropout: f64 = 0.1;
     default_positions: usize = 512;
@@ -90,7 +93,7 @@ impl Config {
     ) -> Self {
         Self {
             architectures: vec!["BertForPreTraining".into()],
-            model_type: default_model_type(),
+            model_type: Family::Bert,
             vocab_size,
             hidden_size: hidden,
             num_hidden_layers: layers,
@@ -105,8 +108,24 @@ impl Config {
             layer_norm_eps: default_layer_norm_eps(),
             pad_token_id: 0,
             is_decoder: false,
-            other: serde_json::Map::new(),
+            other: Map::new(),
         }
+    }
+
+    /// Returns the first row of the position table that the model uses: RoBERTa counts positions from
+    /// `pad_token_id` + 1.
+    pub fn position_offset(&self) -> usize {
+        if self.model_type.is_roberta() { self.pad_token_id as usize + 1 } else { 0 }
+    }
+
+    /// Returns the length of the longest sequence, in tokens.
+    pub fn positions(&self) -> usize {
+        self.max_position_embeddings.saturating_sub(self.position_offset())
+    }
+
+    /// Returns a field that only some families have, if it is a number.
+    pub(super) fn number(&self, field: &str) -> Option<f64> {
+        self.other.get(field)?.as_f64()
     }
 
     /// Returns the size of one attention head, H / A.
@@ -160,11 +179,14 @@ impl Config {
         self.other.insert("torch_dtype".into(), name.into());
     }
 
-    /// Reads `config.json` and checks that Cloze can run the BERT that it describes.
+    /// Reads `config.json` and checks that Cloze can run the model that it describes.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
-        let config: Self = serde_json::from_str(&text)
-            .map_err(|e| Error::file(path, format!("is not a BERT configuration: {e}")))?;
+        let wrong = |e| Error::file(path, format!("is not a model's configuration: {e}"));
+        let mut fields: Map<String, Value> = serde_json::from_str(&text).map_err(wrong)?;
+        let family = family_of(&fields).map_err(|m| Error::file(path, m))?;
+        family.fields_to_bert(&mut fields);
+        let config: Self = serde_json::from_value(fields.into()).map_err(wrong)?;
         config.check().map_err(|m| Error::file(path, m))?;
         Ok(config)
     }
@@ -172,22 +194,23 @@ impl Config {
     /// Returns the text of `config.json`, formatted as transformers writes it.
     pub fn to_json(&self) -> String {
         // Numbers, strings and maps with string keys always serialise.
-        let mut text = serde_json::to_string_pretty(self).expect("a configuration is plain data");
+        let plain = "a configuration is plain data";
+        let mut fields = serde_json::to_value(self).expect(plain);
+        if let Some(fields) = fields.as_object_mut() {
+            self.model_type.fields_from_bert(fields);
+        }
+        let mut text = serde_json::to_string_pretty(&fields).expect(plain);
         text.push('\n');
         text
     }
 
     /// Returns what is wrong with the configuration, in one sentence.
     fn check(&self) -> std::result::Result<(), String> {
-        for (name, found, expected, which) in [
-            ("model_type", &self.model_type, "bert", ""),
-            ("hidden_act", &self.hidden_act, "gelu", " (the erf form)"),
-        ] {
-            if found != expected {
-                return Err(format!(
-                    "{name} is {found:?}, but only {expected:?}{which} is supported"
-                ));
-            }
+        if self.hidden_act != "gelu" {
+            return Err(format!(
+                "hidden_act is {:?}, but only \"gelu\" (the erf form) is supported",
+                self.hidden_act
+            ));
         }
         if self.other.get("add_cross_attention") == Some(&true.into()) {
             return Err("add_cross_attention is true, but only self-attention is supported".into());
@@ -204,12 +227,19 @@ impl Config {
             ("max_position_embeddings", positions, 1 << 20),
             ("type_vocab_size", self.type_vocab_size, 1 << 16),
         ] {
-            if value == 0 {
+            let may_be_none = name == "type_vocab_size" && self.model_type == Family::DistilBert;
+            if value == 0 && !may_be_none {
                 return Err(format!("{name} is 0, but must be at least 1"));
             }
             if value > most {
                 return Err(format!("{name} is {value}, but must be at most {most}"));
             }
+        }
+        if self.positions() == 0 {
+            return Err(format!(
+                "max_position_embeddings is {positions}, but this model_type uses them only from row {} on",
+                self.position_offset()
+            ));
         }
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             return Err(format!(
@@ -217,11 +247,14 @@ impl Config {
                 self.hidden_size, self.num_attention_heads
             ));
         }
-        let attention = self.attention_probs_dropout_prob;
-        for (name, p) in [
-            ("hidden_dropout_prob", self.hidden_dropout_prob),
-            ("attention_probs_dropout_prob", attention),
-        ] {
+        let probabilities = [
+            ("hidden_dropout_prob", Some(self.hidden_dropout_prob)),
+            ("attention_probs_dropout_prob", Some(self.attention_probs_dropout_prob)),
+        ];
+        let of_heads = ["classifier_dropout", "seq_classif_dropout", "qa_dropout"];
+        let of_heads = of_heads.map(|name| (name, self.number(name)));
+        for (name, p) in probabilities.into_iter().chain(of_heads) {
+            let p = p.unwrap_or(0.0);
             if !(0.0..1.0).contains(&p) {
                 return Err(format!("{name} is {p}, but must be at least 0 and under 1"));
             }
@@ -240,6 +273,17 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Returns the family that a `config.json` names; BERT if it names none.
+fn family_of(fields: &Map<String, Value>) -> std::result::Result<Family, String> {
+    let Some(found) = fields.get("model_type") else {
+        return Ok(Family::Bert);
+    };
+    found.as_str().and_then(Family::named).ok_or_else(|| {
+        let known = Family::ALL.map(|family| format!("{:?}", family.name()));
+        format!("model_type is {found}, but only {} are supported", known.join(", "))
+    })
 }
 
 #[cfg(test)]
@@ -280,7 +324,7 @@ mod tests {
         for case in [
             r#""num_attention_heads": 2 => "num_attention_heads": 3 => not a multiple"#,
             r#""gelu" => "relu" => only "gelu""#,
-            r#""bert" => "gpt2" => only "bert""#,
+            r#""bert" => "gpt2" => model_type is "gpt2", but only "bert", "roberta", "xlm-roberta", "distilbert" are supported"#,
             r#""hidden_act" => "position_embedding_type": "relative_key", "hidden_act" => position_embedding_type is "relative_key", but only "absolute" is supported"#,
             r#""hidden_act" => "quantization_config": {"bits": 8}, "hidden_act" => quantization_config is {"bits":8}"#,
             r#""hidden_act" => "add_cross_attention": true, "hidden_act" => only self-attention"#,

@@ -10,8 +10,8 @@ use crate::data::Packed;
 use crate::error::{Error, Result};
 use crate::random::{Site, Stream};
 
-use super::Config;
 use super::ops::{BertDevice, Real};
+use super::{Config, Family, HeadInput, Part, TaskHead};
 
 /// The random source of a training step's dropout. The probabilities come from the model's
 /// configuration; without a `Dropout` the model runs in inference mode.
@@ -21,6 +21,45 @@ pub struct Dropout {
     pub seed: u64,
     /// The optimizer step: every step has its own masks.
     pub step: u32,
+}
+
+/// The probabilities of the family's model classes in transformers.
+impl Config {
+    /// Returns the probability of dropout at a site of the hidden states.
+    pub fn dropout_at(&self, site: Site) -> f64 {
+        match (self.model_type, site) {
+            // DistilBERT adds the attention block's output without dropout.
+            (Family::DistilBert, Site::AttentionOutputDropout(_)) => 0.0,
+            _ => self.hidden_dropout_prob,
+        }
+    }
+
+    /// Returns the probability of dropout of the input of a task's head.
+    pub fn head_dropout(&self, head: TaskHead) -> f64 {
+        if self.model_type != Family::DistilBert {
+            return if head.dropout { self.classifier_dropout() } else { 0.0 };
+        }
+        match head.input {
+            HeadInput::Pooled => self.number("seq_classif_dropout").unwrap_or(0.2),
+            HeadInput::Rows if head.dropout => self.hidden_dropout_prob,
+            HeadInput::Rows => self.number("qa_dropout").unwrap_or(0.1),
+        }
+    }
+
+    /// Returns the probability of dropout of the input of the pooler that a head reads: only RoBERTa's
+    /// classifier of sequences drops some.
+    pub fn pooler_dropout(&self, head: TaskHead) -> f64 {
+        match head.part {
+            Part::SequenceClassifier(_) if self.model_type.is_roberta() => {
+                self.classifier_dropout()
+            }
+            _ => 0.0,
+        }
+    }
+
+    fn classifier_dropout(&self) -> f64 {
+        self.number("classifier_dropout").unwrap_or(self.hidden_dropout_prob)
+    }
 }
 
 /// The attention probability (head, query, key) of an example uses random element `(head * STRIDE +

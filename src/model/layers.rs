@@ -41,7 +41,7 @@ impl<E: Real, D: BertDevice<E>> Pass<'_, E, D> {
         site: Site,
     ) -> Hidden<H, E, D, T> {
         match self.dropout {
-            Some(dropout) => dropout.hidden(x, self.batch, site, self.config.hidden_dropout_prob),
+            Some(dropout) => dropout.hidden(x, self.batch, site, self.config.dropout_at(site)),
             None => x,
         }
     }
@@ -95,9 +95,11 @@ impl<const H: usize, E: Real, D: BertDevice<E>> Embeddings<H, E, D> {
         let embed = |table: &Tensor<(usize, Const<H>), E, D>, rows: &[u32]| {
             table.retaped::<T>().gather(padded(rows))
         };
+        let first = pass.config.position_offset() as u32;
+        let positions: Vec<u32> = pass.batch.positions.iter().map(|p| first + p).collect();
         let sum: Hidden<H, E, D, T> = embed(&self.words, &pass.batch.ids)
             + embed(&self.segments, &pass.batch.segments)
-            + embed(&self.positions, &pass.batch.positions);
+            + embed(&self.positions, &positions);
         pass.drop_hidden(self.norm.forward(sum), Site::EmbeddingDropout)
     }
 }

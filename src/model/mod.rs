@@ -4,7 +4,8 @@
 //!
 //! Read the files in this order: `config.rs` and `size.rs` (hyperparameters), `parameters.rs` (the
 //! one declaration of all parameters), then the forward pass: `layers.rs` (embeddings, attention,
-//! encoder layer), `heads.rs`, `bert.rs` (the whole model). `ops.rs` and `dropout.rs` hold the two
+//! encoder layer), `heads.rs`, `bert.rs` (the whole model). `family.rs` says how RoBERTa and
+//! DistilBERT differ from it. `ops.rs` and `dropout.rs` hold the two
 //! operations that dfdx lacks, `build.rs` fills the modules from a flat buffer, [`weights`] reads
 //! and writes model folders, `onnx/` writes ONNX files, `inspect.rs` returns attention probabilities for views, and `flops.rs`
 //! counts operations.
@@ -13,6 +14,7 @@ mod bert;
 mod build;
 mod config;
 mod dropout;
+mod family;
 mod flops;
 mod heads;
 mod inspect;
@@ -27,6 +29,7 @@ pub mod weights;
 pub use bert::{Bert, pick, real_rows};
 pub use config::Config;
 pub use dropout::{ATTENTION_STRIDE, Dropout, check_longest, threshold};
+pub use family::{Activation, Family};
 pub use flops::{flops_per_token, head_flops_per_token};
 pub use heads::{LinearHead, MaskedLmHead, Rows, cross_entropy};
 pub use inspect::{LayerAttention, SequenceAttention};

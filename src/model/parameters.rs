@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
 use crate::random::{Site, Stream};
 
 use super::Config;
@@ -61,7 +62,7 @@ impl Parameter {
 pub enum Part {
     /// Embeddings and layers.
     Encoder,
-    /// A dense layer with tanh over `[CLS]`.
+    /// A dense layer with an activation (BERT's is tanh) over `[CLS]`.
     Pooler,
     /// Predicts masked tokens; its output matrix is the token embedding.
     MaskedLm,
@@ -89,6 +90,8 @@ pub enum HeadInput {
 /// The head of a task: one linear layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskHead {
+    /// The part that it is.
+    pub part: Part,
     /// Name of the layer in transformers' classes.
     pub name: &'static str,
     /// The input of the layer.
@@ -96,21 +99,27 @@ pub struct TaskHead {
     /// Number of outputs.
     pub outputs: usize,
     /// Whether dropout applies to the input: to all but the span head's, as in transformers'
-    /// modeling_bert.py.
+    /// modeling_bert.py ([`Config::head_dropout`] knows other families).
     pub dropout: bool,
 }
 
 impl Part {
     /// Returns the task head that this part is, if it is one.
     pub fn task_head(self) -> Option<TaskHead> {
-        let classifier =
-            |input, outputs| TaskHead { name: "classifier", input, outputs, dropout: true };
+        let classifier = |input, outputs| TaskHead {
+            part: self,
+            name: "classifier",
+            input,
+            outputs,
+            dropout: true,
+        };
         match self {
             Self::Encoder | Self::Pooler | Self::MaskedLm | Self::NextSentence => None,
             Self::SequenceClassifier(classes) => Some(classifier(HeadInput::Pooled, classes)),
             Self::MultipleChoice => Some(classifier(HeadInput::Pooled, 1)),
             Self::TokenClassifier(classes) => Some(classifier(HeadInput::Rows, classes)),
             Self::Span => Some(TaskHead {
+                part: self,
                 name: "qa_outputs",
                 input: HeadInput::Rows,
                 outputs: 2,
@@ -134,6 +143,26 @@ impl Part {
 /// The parts that pre-training needs.
 pub const PRETRAINING: [Part; 4] =
     [Part::Encoder, Part::Pooler, Part::MaskedLm, Part::NextSentence];
+
+impl Config {
+    /// Returns an error if the family has no model with these parts.
+    pub fn check_parts(&self, parts: &[Part]) -> Result<()> {
+        let family = self.model_type;
+        if parts.contains(&Part::NextSentence) && !family.has_next_sentence() {
+            return Err(Error::Usage(format!(
+                "models of model_type {:?} have no next-sentence head: train them without pairs (--no-nsp)",
+                family.name()
+            )));
+        }
+        if self.is_decoder && family.left_to_right().is_none() {
+            return Err(Error::Usage(format!(
+                "models of model_type {:?} don't read from left to right",
+                family.name()
+            )));
+        }
+        Ok(())
+    }
+}
 
 /// Builds the declaration, one group of parameters at a time.
 struct Declaration {
@@ -183,8 +212,11 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
         ("token_type", config.type_vocab_size),
     ] {
         let init = Init::TruncatedNormal(d.deviation);
-        let name = format!("embeddings.{name}_embeddings.weight");
-        d.add(name, &[rows, h], true, init);
+        // DistilBERT has no segments.
+        if rows > 0 {
+            let name = format!("embeddings.{name}_embeddings.weight");
+            d.add(name, &[rows, h], true, init);
+        }
     }
     d.layer_norm("embeddings.LayerNorm", h);
     for layer in 0..config.num_hidden_layers {

@@ -17,7 +17,7 @@ use super::{Builder, Open, loading};
 /// Tokens in a batch. Fewer than elsewhere: every blank has as many logits as the vocabulary has tokens.
 const BATCH_TOKENS: usize = 1024;
 
-/// A model that fills blanks: each `[MASK]` in a text stands for one token.
+/// A model that fills blanks: each `[MASK]` in a text (RoBERTa's is `<mask>`) stands for one token.
 ///
 /// A text that is too long for the model is an error, because its end may hold a blank.
 ///
@@ -37,7 +37,8 @@ pub struct FillMask {
 /// A token for a blank.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Guess {
-    /// The token as it stands in the vocabulary; `##` at its start means that it continues a word.
+    /// The token as it stands in the vocabulary: in BERT's, `##` at its start means that it continues a word;
+    /// in others, `Ġ` or `▁` means that it begins one.
     pub token: String,
     /// Its number in the vocabulary.
     pub id: u32,
@@ -88,9 +89,9 @@ impl FillMask {
         let mask = self.model.wordpiece.special().mask;
         let without = (0..texts.len()).find(|&text| !sequences.ids(text).contains(&mask));
         if let Some(text) = without {
+            let (text, mask) = (texts[text], self.token(mask));
             return Err(Error::Usage(format!(
-                "{:?} has no [MASK]: write one where a word is missing",
-                texts[text]
+                "{text:?} has no {mask}: write one where a word is missing"
             )));
         }
         let mut answers = vec![Vec::new(); texts.len()];

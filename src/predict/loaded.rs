@@ -60,7 +60,7 @@ impl<E: Engine + ?Sized> Shared<E> {
     pub fn new<M>(loaded: Loaded<E>, usual: Option<usize>, settings: &Builder<M>) -> Result<Self> {
         let Loaded { engine, wordpiece } = loaded;
         let config = engine.config().clone();
-        let positions = config.max_position_embeddings;
+        let positions = config.positions();
         let max_len = match settings.max_len {
             Some(max_len) if max_len > positions => {
                 return Err(Error::Usage(format!(

@@ -47,8 +47,7 @@ pub enum Kind {
 impl Kind {
     /// Returns what a model was fine-tuned for, according to its configuration.
     pub fn of(config: &Config) -> Self {
-        let tokens = "BertForTokenClassification";
-        if config.architectures.iter().any(|class| class == tokens) {
+        if config.architectures.iter().any(|class| class.ends_with("ForTokenClassification")) {
             return Self::Tokens;
         }
         let problem = config.other.get("problem_type");

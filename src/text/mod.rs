@@ -10,4 +10,4 @@ pub mod words;
 
 pub use reader::{Paragraph, Paragraphs};
 pub use sentences::sentences;
-pub use wordpiece::{Casing, Encoding, SpecialIds, WordPiece};
+pub use wordpiece::{Casing, Encoding, SpecialIds, WordPiece, other_vocabulary};

@@ -123,10 +123,11 @@ impl FinetuningBuilder {
         let wordpiece = wordpiece_of(&self.model, &model)?;
         let mut config = model.config;
         let layout = model.layout.tuned(self.settings.tuning, config.num_hidden_layers);
-        if self.max_len > config.max_position_embeddings {
+        if self.max_len > config.positions() {
             return Err(Error::Usage(format!(
                 "sequences of {} tokens: the model has only {} positions",
-                self.max_len, config.max_position_embeddings
+                self.max_len,
+                config.positions()
             )));
         }
         describe(task, self.max_len, &mut config);

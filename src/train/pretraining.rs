@@ -295,10 +295,10 @@ impl PretrainingBuilder {
         };
         let config = &start.config;
         let seq = self.seq.unwrap_or(if self.text.is_empty() { 40 } else { 128 });
-        if seq > config.max_position_embeddings {
+        if seq > config.positions() {
             return Err(Error::Usage(format!(
                 "sequences of {seq} tokens: the model has only {} positions",
-                config.max_position_embeddings
+                config.positions()
             )));
         }
         let mut settings = self.settings.take().unwrap_or_else(|| {
@@ -337,6 +337,7 @@ impl PretrainingBuilder {
     }
 
     fn new_model(&self) -> Result<Start> {
+        self.config.check_parts(parts(self.options.packing))?;
         let wordpiece = match &self.vocabulary {
             Some(wordpiece) => wordpiece.clone(),
             None => {

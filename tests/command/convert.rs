@@ -15,7 +15,7 @@ fn unreadable_models_are_reported_in_a_sentence() {
     let config = folder.path("config.json");
     let good = std::fs::read_to_string(&config).unwrap();
     for (from, to, expected) in [
-        ("\"bert\"", "\"roberta\"", "model_type is \"roberta\""),
+        ("\"bert\"", "\"gpt2\"", "model_type is \"gpt2\""),
         ("\"gelu\"", "\"relu\"", "hidden_act is \"relu\""),
         ("\"add_cross_attention\": false", "\"add_cross_attention\": true", "only self-attention"),
         (

@@ -10,7 +10,9 @@ use cloze::engine::{
     BertEngine, CpuEngine, Distillation, Encoder, Engine, LossWeights, Precision,
     PretrainingEngine, Reference, SoftTargets, TaskEngine, objective,
 };
-use cloze::model::{Bert, Config, Dropout, Layout, PRETRAINING, Part, Size, cross_entropy, pick};
+use cloze::model::{
+    Bert, Config, Dropout, Family, Layout, PRETRAINING, Part, Size, cross_entropy, pick,
+};
 use cloze::random::{Site, Stream};
 use dfdx::prelude::*;
 
@@ -221,6 +223,16 @@ fn tasks_have_the_logits_and_gradients_of_the_reference() {
 fn left_to_right_tasks_have_the_logits_and_gradients_of_the_reference() {
     let mut config = Size::Tiny.config(71);
     config.is_decoder = true;
+    tasks_agree(config);
+}
+
+/// RoBERTa's positions begin later, and its classifier has dropout before the pooler too.
+#[test]
+fn robertas_tasks_have_the_logits_and_gradients_of_the_reference() {
+    let mut config = Size::Tiny.config(71);
+    config.model_type = Family::Roberta;
+    config.pad_token_id = 1;
+    config.other.insert("classifier_dropout".into(), 0.3.into());
     tasks_agree(config);
 }
 

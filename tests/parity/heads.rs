@@ -95,10 +95,16 @@ fn parts(head: &str) -> Vec<Part> {
     }
 }
 
-fn agrees(head: &str) {
-    let folder = fixture("heads").join(head);
+/// Checks the fixture of this name: that of a head, with the family before it unless it is BERT.
+fn agrees(name: &str) {
+    let folder = fixture("heads").join(name);
     let file = read_json(&folder.join("batches.json"));
-    let model = Model::read(&folder, &parts(head), None).unwrap();
+    let (family, head) = name.split_once('-').unwrap_or(("bert", name));
+    let parts = match (family, head) {
+        ("bert", _) | (_, "sequence" | "token" | "span") => parts(head),
+        _ => vec![Part::Encoder, Part::MaskedLm],
+    };
+    let model = Model::read(&folder, &parts, None).unwrap();
     let layout = model.layout.clone();
     let mut engine = Backend::Cpu.engine(&model.config, &layout, model.values).unwrap();
     let batches = file["batches"].as_array().unwrap();
@@ -107,9 +113,9 @@ fn agrees(head: &str) {
         let loss = gradients(engine.as_mut(), head, batch);
         let expected = expected.as_f64().unwrap();
         let error = (loss - expected).abs() / expected.max(1.0);
-        assert!(error < 1e-4, "{head}, step {step}: loss {loss}, transformers {expected}");
+        assert!(error < 1e-4, "{name}, step {step}: loss {loss}, transformers {expected}");
         if step == 1 {
-            compare_gradients(head, &folder, engine.as_ref());
+            compare_gradients(name, &folder, engine.as_ref());
         }
         let update =
             Update { optimizer: Optimizer::default(), learning_rate: 1e-3, step, max_norm: 1.0 };
@@ -140,6 +146,19 @@ fn a_token_classifier_is_that_of_transformers() {
 #[test]
 fn a_span_head_is_that_of_transformers() {
     agrees("span");
+}
+
+#[test]
+fn roberta_is_that_of_transformers() {
+    agrees("roberta-sequence");
+    agrees("roberta-pretraining");
+}
+
+#[test]
+fn distilbert_is_that_of_transformers() {
+    for head in ["sequence", "token", "span", "pretraining"] {
+        agrees(&format!("distilbert-{head}"));
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod common;
 mod attention;
 mod cpu_engine;
 mod distillation;
+mod families;
 mod finite_differences;
 mod heads;
 mod minilm;
@@ -24,9 +25,9 @@ fn compare_gradients(what: &str, folder: &Path, engine: &dyn Engine) {
     let whole = ours.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     let mut seen = 0;
     for (name, tensor) in file.tensors() {
-        let plain = name.strip_prefix("bert.").unwrap_or(&name);
+        let plain = engine.config().model_type.name_to_bert(&name);
         let (_, range) =
-            engine.layout().find(plain).unwrap_or_else(|| panic!("{name} is not ours"));
+            engine.layout().find(&plain).unwrap_or_else(|| panic!("{name} is not ours"));
         let (values, _) = tensor.data().as_chunks::<4>();
         let theirs: Vec<f32> = values.iter().map(|v| f32::from_le_bytes(*v)).collect();
         let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();

@@ -16,8 +16,6 @@ const TOLERANCE: f64 = 1e-5;
 
 /// Compares every output in `expected` with that of the model in `folder`.
 fn compare(folder: &Path, expected: &Value, tolerance: f64) {
-    let model = Model::read_all(folder).unwrap();
-    let layers = model.config.num_hidden_layers;
     let mut batch = Packed::default();
     let (ids, segments) = (&expected["ids"], &expected["segments"]);
     let row = |rows: &Value, i: usize| -> Vec<u32> {
@@ -26,32 +24,46 @@ fn compare(folder: &Path, expected: &Value, tolerance: f64) {
     for i in 0..ids.as_array().unwrap().len() {
         batch.push(i as u64, &row(ids, i), &row(segments, i));
     }
+    let rows: Vec<u32> = (0..batch.rows() as u32).collect();
+    compare_outputs(folder, &batch, &rows, &expected["outputs"], tolerance);
+}
+
+/// Compares outputs, by their names in transformers, with those of the model in `folder`; `rows` are those of
+/// which the masked-LM head's logits are known.
+pub fn compare_outputs(
+    folder: &Path,
+    batch: &Packed,
+    rows: &[u32],
+    outputs: &Value,
+    tolerance: f64,
+) {
+    let model = Model::read_all(folder).unwrap();
+    let layers = model.config.num_hidden_layers;
     let mut engine: Box<dyn BertEngine> =
         Backend::Cpu.engine(&model.config, &model.layout, model.values).unwrap();
-    let rows: Vec<u32> = (0..batch.rows() as u32).collect();
-    let outputs = expected["outputs"].as_object().unwrap();
+    let outputs = outputs.as_object().unwrap();
     assert!(!outputs.is_empty());
     let has = |part| model.layout.parts().contains(&part);
     for (name, expected) in outputs {
         let got: Vec<f32> = match name.as_str() {
             "last_hidden_state" => {
-                let states = engine.hidden_states(&batch, layers..layers + 1).unwrap();
+                let states = engine.hidden_states(batch, layers..layers + 1).unwrap();
                 states.layers[0].clone()
             }
             "pooler_output" => {
-                let states = engine.hidden_states(&batch, layers..layers + 1).unwrap();
+                let states = engine.hidden_states(batch, layers..layers + 1).unwrap();
                 states.pooled.unwrap()
             }
-            "logits" if has(Part::MaskedLm) => engine.masked_lm_logits(&batch, &rows).unwrap(),
-            "prediction_logits" => engine.masked_lm_logits(&batch, &rows).unwrap(),
+            "logits" if has(Part::MaskedLm) => engine.masked_lm_logits(batch, rows).unwrap(),
+            "prediction_logits" => engine.masked_lm_logits(batch, rows).unwrap(),
             "logits" if has(Part::NextSentence) => {
-                engine.next_sentence_logits(&batch).unwrap().concat()
+                engine.next_sentence_logits(batch).unwrap().concat()
             }
-            "seq_relationship_logits" => engine.next_sentence_logits(&batch).unwrap().concat(),
-            "logits" => engine.task_logits(&batch).unwrap(),
+            "seq_relationship_logits" => engine.next_sentence_logits(batch).unwrap().concat(),
+            "logits" => engine.task_logits(batch).unwrap(),
             "start_logits" | "end_logits" => {
                 let which = usize::from(name == "end_logits");
-                let both = engine.task_logits(&batch).unwrap();
+                let both = engine.task_logits(batch).unwrap();
                 both.chunks_exact(2).map(|pair| pair[which]).collect()
             }
             other => panic!("{other} is no output that is compared"),

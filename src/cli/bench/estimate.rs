@@ -72,7 +72,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let first = args.first_seq.unwrap_or(PAPER_LENGTHS[0].min(args.seq));
     let phases = plan(args.steps, args.batch, first, args.seq);
     let longest = phases.iter().map(|p| p.length).max().unwrap_or(0);
-    positions("--seq", longest as usize, config.max_position_embeddings)?;
+    positions("--seq", longest as usize, config.positions())?;
     let work = Work::of(&config, &phases);
     let published = args.published();
     let (pace, devices) = args.pace(published)?;

@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args, pass: Pass) -> Result<()> {
     args.check(pass)?;
     let setup = args.engine.setup()?;
     let config = config_of(&args.size, VOCABULARY)?;
-    positions("--seq", args.seq, config.max_position_embeddings)?;
+    positions("--seq", args.seq, config.positions())?;
     let layout = Layout::new(&config, &Part::Span.with_encoder());
     memory::parameters_fit(&layout)?;
     let memory = |batch| memory::Run::new(&config, &layout, setup, (batch, args.seq), "--batch");

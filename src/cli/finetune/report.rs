@@ -185,7 +185,7 @@ impl Args {
             command: about.command,
             usage: if self.frozen.on() {
                 format!(
-                    "{predict}. The encoder is `BertModel.from_pretrained(\"{name}\")` with \
+                    "{predict}. The encoder is `AutoModel.from_pretrained(\"{name}\")` with \
                      transformers, the head is in `head.safetensors`, whose header says what it reads.",
                 )
             } else {
@@ -240,9 +240,9 @@ fn split(task: &str, result: &str) -> &'static str {
 /// Returns the Hub's name for a head's task, and the class of transformers that loads the head.
 fn transformers(part: Part) -> (&'static str, &'static str) {
     match part {
-        Part::TokenClassifier(_) => ("token-classification", "BertForTokenClassification"),
-        Part::MultipleChoice => ("multiple-choice", "BertForMultipleChoice"),
-        Part::Span => ("question-answering", "BertForQuestionAnswering"),
-        _ => ("text-classification", "BertForSequenceClassification"),
+        Part::TokenClassifier(_) => ("token-classification", "AutoModelForTokenClassification"),
+        Part::MultipleChoice => ("multiple-choice", "AutoModelForMultipleChoice"),
+        Part::Span => ("question-answering", "AutoModelForQuestionAnswering"),
+        _ => ("text-classification", "AutoModelForSequenceClassification"),
     }
 }

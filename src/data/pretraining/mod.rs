@@ -441,7 +441,10 @@ fn for_each_sentence(
             .map(|paragraph| {
                 let (mut ids, mut ends) = (Vec::new(), Vec::new());
                 for sentence in sentences(&paragraph.text) {
-                    wordpiece.encode_ids(sentence, &mut ids);
+                    match ends.is_empty() {
+                        true => wordpiece.encode_ids(sentence, &mut ids),
+                        false => wordpiece.encode_ids_after_blank(sentence, &mut ids),
+                    }
                     ends.push(ids.len());
                 }
                 (paragraph.document, ids, ends)

@@ -42,6 +42,10 @@ pub struct Windows {
     windows: Vec<Window>,
     cls: u32,
     sep: u32,
+    /// The tokens between question and context.
+    between: Vec<u32>,
+    /// The segment id of the context.
+    segment: u32,
 }
 
 /// A tokenised context.
@@ -87,7 +91,8 @@ impl Windows {
     /// Tokenises all questions of a file and splits their contexts into windows. Fails if the options leave
     /// no room for a context.
     pub fn cut(squad: &Squad, wordpiece: &WordPiece, options: WindowOptions) -> Result<Self> {
-        let least = options.max_question + 4;
+        let between = wordpiece.between().to_vec();
+        let least = options.max_question + between.len() + 3;
         if options.max_len < least {
             return Err(Error::Usage(format!(
                 "max_len {} leaves no room for a context beside a question of up to {} pieces \
@@ -109,6 +114,8 @@ impl Windows {
             windows: Vec::new(),
             cls: special.cls,
             sep: special.sep,
+            between,
+            segment: wordpiece.second_segment(),
         };
         for (context, questions) in cut {
             for Cut { ids, answer, parts } in questions {
@@ -156,7 +163,7 @@ impl Windows {
 
     /// Returns the row of a window's sequence at which its part of the context begins.
     pub fn first_row(&self, window: usize) -> usize {
-        self.questions[self.windows[window].question].ids.len() + 2
+        self.questions[self.windows[window].question].ids.len() + 1 + self.between.len()
     }
 
     /// Returns a window's pieces of the context.
@@ -221,7 +228,8 @@ impl Windows {
         let Asked { context, ids, .. } = &self.questions[*question];
         let context = &self.contexts[*context].ids[pieces.clone()];
         let (cls, sep) = ([self.cls], [self.sep]);
-        sequences.push(&[(&cls, 0), (ids, 0), (&sep, 0), (context, 1), (&sep, 1)]);
+        let b = self.segment;
+        sequences.push(&[(&cls, 0), (ids, 0), (&self.between, 0), (context, b), (&sep, b)]);
     }
 
     /// Returns whether no other window of its question shows more of a piece's surroundings: the shorter
@@ -265,7 +273,7 @@ fn cut_paragraph(
             let mut asked = Vec::new();
             wordpiece.encode_ids(&question.text, &mut asked);
             asked.truncate(options.max_question);
-            let room = options.max_len - asked.len() - 3;
+            let room = options.max_len - asked.len() - 2 - wordpiece.between().len();
             Cut {
                 parts: parts(ids.len(), room, options.stride),
                 answer: position(question, &paragraph.context, &offsets),

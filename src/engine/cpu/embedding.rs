@@ -15,7 +15,8 @@ use crate::engine::simd::Simd;
 pub struct Tables<'a> {
     pub words: &'a [f32],
     pub positions: &'a [f32],
-    pub segments: &'a [f32],
+    /// None if the model has no segments.
+    pub segments: Option<&'a [f32]>,
 }
 
 /// `sum = words[id] + positions[p] + segments[s]`, `y = dropout(LayerNorm(sum))`.
@@ -46,11 +47,20 @@ pub fn forward(
                         let row = task * ROWS + row;
                         let word = &tables.words[entry(batch.ids[row])];
                         let position = &tables.positions[entry(batch.positions[row])];
-                        let segment = &tables.segments[entry(batch.segments[row])];
-                        for (((sum, w), s), p) in
-                            sums.iter_mut().zip(word).zip(segment).zip(position)
-                        {
-                            *sum = w + s + p;
+                        match tables.segments {
+                            Some(table) => {
+                                let segment = &table[entry(batch.segments[row])];
+                                for (((sum, w), s), p) in
+                                    sums.iter_mut().zip(word).zip(segment).zip(position)
+                                {
+                                    *sum = w + s + p;
+                                }
+                            }
+                            None => {
+                                for ((sum, w), p) in sums.iter_mut().zip(word).zip(position) {
+                                    *sum = w + p;
+                                }
+                            }
                         }
                         *statistics = norm.row(sums, y);
                         if let Some((mask, rows)) = dropout {

@@ -30,7 +30,8 @@ pub fn add_picked(from: &[f32], rows: &[u32], width: usize, to: &mut [f32]) {
     }
 }
 
-/// `tanh(W h[CLS] + b)`, or of the last token in a left-to-right model.
+/// `tanh(W h[CLS] + b)`, or of the last token in a left-to-right model; the family says whether the
+/// activation is tanh.
 #[derive(Clone)]
 struct Pooler(Linear);
 
@@ -55,18 +56,30 @@ impl Pooler {
         has.then(|| Self(Linear::find(layout, "pooler.dense")))
     }
 
-    fn forward(&self, pass: Pass<'_>, values: &[f32], hidden: &[f32], b: &mut Buffers) {
+    /// Writes the output to `b.pooled`; `mask` drops values of the input.
+    fn forward(
+        &self,
+        pass: Pass<'_>,
+        values: &[f32],
+        hidden: &[f32],
+        mask: Option<Mask>,
+        b: &mut Buffers,
+    ) {
         let (n, h) = (pass.batch.sequences(), pass.config.hidden_size);
         grow(&mut b.picked, n * h);
         grow(&mut b.pooled, n * h);
         b.rows.clear();
         b.rows.extend(pass.batch.pooled_rows(pass.config.is_decoder));
         pick(hidden, &b.rows, h, &mut b.picked[..n * h]);
+        if let Some(mask) = mask {
+            drop_sequences(pass, mask, &mut b.picked[..n * h]);
+        }
         let pooled = &mut b.pooled[..n * h];
+        let activation = pass.config.model_type.pooler_activation();
         self.0.forward(Precision::F32, values, &b.picked[..n * h], pooled);
         for row in pooled.chunks_exact_mut(h) {
             for (x, bias) in row.iter_mut().zip(&values[self.0.bias.clone()]) {
-                *x = (*x + bias).tanh();
+                *x = activation.of(*x + bias);
             }
         }
     }
@@ -76,20 +89,25 @@ impl Pooler {
         &self,
         pass: Pass<'_>,
         values: &[f32],
+        mask: Option<Mask>,
         b: &mut Buffers,
         gradients: &mut [f32],
         d_hidden: &mut [f32],
     ) {
         let (n, h) = (pass.batch.sequences(), pass.config.hidden_size);
         let d = &mut b.d[..n * h];
+        let activation = pass.config.model_type.pooler_activation();
         for (d, y) in d.iter_mut().zip(&b.pooled) {
-            *d *= 1.0 - y * y;
+            *d *= activation.slope(*y);
         }
         self.0.add_bias_gradient(pass.simd, gradients, d, &mut b.partials);
         let picked = &mut b.picked[..n * h];
         self.0.add_weight_gradient(Precision::F32, gradients, picked, d);
         // The picked rows are not needed any more: their buffer takes their gradients.
         self.0.backward(Precision::F32, values, d, picked, Output::Overwrite);
+        if let Some(mask) = mask {
+            drop_sequences(pass, mask, picked);
+        }
         add_picked(picked, &b.rows, h, d_hidden);
     }
 }
@@ -103,7 +121,7 @@ pub fn pooled<'b>(
     b: &'b mut Buffers,
 ) -> Option<&'b [f32]> {
     let pooler = Pooler::find(layout)?;
-    pooler.forward(pass, values, hidden, b);
+    pooler.forward(pass, values, hidden, None, b);
     Some(&b.pooled[..pass.batch.sequences() * pass.config.hidden_size])
 }
 
@@ -112,7 +130,8 @@ pub struct Head {
     linear: Linear,
     /// None for a head over every row.
     pooler: Option<Pooler>,
-    dropout: bool,
+    /// None for the next-sentence head, which has no dropout.
+    task: Option<TaskHead>,
 }
 
 impl Head {
@@ -123,20 +142,20 @@ impl Head {
         Some(Self {
             linear: Linear::find(layout, "cls.seq_relationship"),
             pooler: Some(Pooler::find(layout)?),
-            dropout: false,
+            task: None,
         })
     }
 
     /// Returns None if the model has no such head or lacks the pooler that it reads.
     pub fn task(layout: &Layout) -> Option<Self> {
-        let TaskHead { name, input, dropout, .. } = layout.task_head()?;
+        let task = layout.task_head()?;
         Some(Self {
-            linear: Linear::find(layout, name),
-            pooler: match input {
+            linear: Linear::find(layout, task.name),
+            pooler: match task.input {
                 HeadInput::Pooled => Some(Pooler::find(layout)?),
                 HeadInput::Rows => None,
             },
-            dropout,
+            task: Some(task),
         })
     }
 
@@ -150,7 +169,7 @@ impl Head {
     ) -> &'b mut [f32] {
         let h = pass.config.hidden_size;
         if let Some(pooler) = &self.pooler {
-            pooler.forward(pass, values, hidden, b);
+            pooler.forward(pass, values, hidden, self.pooler_mask(pass), b);
         }
         let n = self.rows(pass);
         grow(&mut b.logits, n * self.linear.outputs);
@@ -197,7 +216,9 @@ impl Head {
             self.drop(pass, mask, d);
         }
         match &self.pooler {
-            Some(pooler) => pooler.backward(pass, values, b, gradients, d_hidden),
+            Some(pooler) => {
+                pooler.backward(pass, values, self.pooler_mask(pass), b, gradients, d_hidden);
+            }
             None => {
                 for (sum, d) in d_hidden.iter_mut().zip(&*d) {
                     *sum += d;
@@ -220,22 +241,34 @@ impl Head {
     }
 
     fn mask(&self, pass: Pass<'_>) -> Option<Mask> {
-        let mask = pass.hidden_mask(Site::HeadDropout);
-        mask.filter(|_| self.dropout)
+        Mask::new(pass.dropout, Site::HeadDropout, pass.config.head_dropout(self.task?))
+    }
+
+    fn pooler_mask(&self, pass: Pass<'_>) -> Option<Mask> {
+        Mask::new(pass.dropout, Site::PoolerDropout, pass.config.pooler_dropout(self.task?))
     }
 
     fn drop(&self, pass: Pass<'_>, mask: Mask, x: &mut [f32]) {
+        if self.pooler.is_some() {
+            return drop_sequences(pass, mask, x);
+        }
         let h = pass.config.hidden_size;
         pass.simd.run(
             #[inline(always)]
             || {
                 for (row, x) in x.chunks_exact_mut(h).enumerate() {
-                    match self.pooler {
-                        Some(_) => mask.apply(pass.simd, pass.batch.examples[row], 0, x),
-                        None => mask.apply_to_row(pass.simd, pass.rows, row, x),
-                    }
+                    mask.apply_to_row(pass.simd, pass.rows, row, x);
                 }
             },
         );
     }
+}
+
+/// Applies dropout to one row for each sequence.
+fn drop_sequences(pass: Pass<'_>, mask: Mask, x: &mut [f32]) {
+    let rows = x.chunks_exact_mut(pass.config.hidden_size).zip(&pass.batch.examples);
+    pass.simd.run(
+        #[inline(always)]
+        || rows.for_each(|(x, &example)| mask.apply(pass.simd, example, 0, x)),
+    );
 }

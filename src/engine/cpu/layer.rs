@@ -28,7 +28,7 @@ pub struct Pass<'a> {
 
 impl Pass<'_> {
     pub fn hidden_mask(&self, site: Site) -> Option<Mask> {
-        Mask::new(self.dropout, site, self.config.hidden_dropout_prob)
+        Mask::new(self.dropout, site, self.config.dropout_at(site))
     }
 
     pub fn epsilon(&self) -> f32 {

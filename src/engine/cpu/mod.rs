@@ -123,8 +123,10 @@ pub struct CpuEngine {
 /// The ranges of the model's parts in the flat buffers.
 struct Model {
     words: Range<usize>,
+    /// From the first position that the model uses.
     positions: Range<usize>,
-    segments: Range<usize>,
+    /// None if the model has no segments.
+    segments: Option<Range<usize>>,
     embedding_norm: NormRanges,
     layers: Vec<Layer>,
     masked_lm: Option<MaskedLm>,
@@ -171,10 +173,13 @@ impl CpuEngine {
     pub fn new(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
         let layers = config.num_hidden_layers;
         let embedding = |name: &str| parameter_range(layout, &format!("embeddings.{name}.weight"));
+        let positions = embedding("position_embeddings");
+        let first = positions.start + config.position_offset() * config.hidden_size;
+        let segmented = config.type_vocab_size > 0;
         let model = Model {
             words: embedding("word_embeddings"),
-            positions: embedding("position_embeddings"),
-            segments: embedding("token_type_embeddings"),
+            positions: first..positions.end,
+            segments: segmented.then(|| embedding("token_type_embeddings")),
             embedding_norm: NormRanges::find(layout, "embeddings.LayerNorm"),
             layers: (0..layers).map(|i| Layer::find(layout, i)).collect(),
             masked_lm: MaskedLm::find(layout),
@@ -216,7 +221,7 @@ impl CpuEngine {
 
     fn check(&self, batch: &Packed) -> Result<()> {
         let c = &self.config;
-        batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)
+        batch.check(c.vocab_size, c.positions(), c.type_vocab_size)
     }
 
     /// Runs the encoder and returns what the heads need. `observe` gets the hidden states after the
@@ -264,7 +269,7 @@ impl CpuEngine {
             embedding::Tables {
                 words: &values[self.model.words.clone()],
                 positions: &values[self.model.positions.clone()],
-                segments: &values[self.model.segments.clone()],
+                segments: self.model.segments.clone().map(|range| &values[range]),
             },
             self.model.embedding_norm.of(values, pass.epsilon()),
             mask.map(|mask| (mask, &a.rows)),

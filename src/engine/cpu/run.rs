@@ -203,11 +203,11 @@ impl Run<'_> {
         let gradients = &mut *self.parameter_gradients;
         let [dw, db] = parts(gradients, [&norm.weight, &norm.bias]);
         norm::add_parameter_gradients(simd, saved, dy, dw, db, partials);
-        for (table, index) in [
-            (&self.model.words, &batch.ids),
-            (&self.model.positions, &batch.positions),
-            (&self.model.segments, &batch.segments),
-        ] {
+        let segments = self.model.segments.as_ref();
+        let tables = [(&self.model.words, &batch.ids), (&self.model.positions, &batch.positions)];
+        for (table, index) in
+            tables.into_iter().chain(segments.map(|table| (table, &batch.segments)))
+        {
             let table = &mut gradients[table.clone()];
             embedding::add_to_table(simd, index, d_sums, h, table);
         }

@@ -110,7 +110,7 @@ impl Engine for CudaEngine {
             })?;
             if let Some(pooler) = &run.model.pooler {
                 let buffers = run.head_buffers();
-                pooler.forward(device, run.pass, run.last(), buffers)?;
+                pooler.forward(device, run.pass, run.last(), None, buffers)?;
                 let count = batch.sequences() * width;
                 pooled = Some(download(device, buffers.pooled, count)?);
             }

@@ -9,8 +9,8 @@ use crate::random::Site;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element};
 use super::kernels::{
-    CrossEntropy, DropoutRows, add_picked, bias_gradient, cast, cross_entropy, drop_rows, partials,
-    pick, tanh_backward, tanh_bias,
+    CrossEntropy, DropoutRows, SiteDropout, activation_backward, activation_bias, add_picked,
+    bias_gradient, cast, cross_entropy, drop_rows, partials, pick,
 };
 use super::linear::Linear;
 use super::pass::Pass;
@@ -18,8 +18,13 @@ use super::shape::Shape;
 use super::state::{Offsets, padded_outputs};
 
 /// The next-sentence head as a task head: two classes over the pooler.
-pub const NEXT_SENTENCE: TaskHead =
-    TaskHead { name: "cls.seq_relationship", input: HeadInput::Pooled, outputs: 2, dropout: false };
+pub const NEXT_SENTENCE: TaskHead = TaskHead {
+    part: Part::NextSentence,
+    name: "cls.seq_relationship",
+    input: HeadInput::Pooled,
+    outputs: 2,
+    dropout: false,
+};
 
 /// Activations and gradients of a head, for (sequences, …) or (rows, …).
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +46,8 @@ impl Buffers {
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
         let h = shape.config.hidden_size;
         let over = shape.head.map_or(HeadInput::Pooled, |head| head.input);
-        let dropped = shape.trains() && shape.head.is_some_and(|head| head.dropout);
+        let drops = |head| shape.config.head_dropout(head) > 0.0;
+        let dropped = shape.trains() && shape.head.is_some_and(drops);
         let (pooled, input, n) = match over {
             HeadInput::Pooled => {
                 let bytes = 4 * (shape.sequences * h) as u64;
@@ -66,7 +72,8 @@ impl Buffers {
     }
 }
 
-/// `tanh(W h[CLS] + b)`, or of the last token in a left-to-right model.
+/// `tanh(W h[CLS] + b)`, or of the last token in a left-to-right model; the family says whether the
+/// activation is tanh.
 #[derive(Clone)]
 pub struct Pooler(Linear);
 
@@ -77,21 +84,24 @@ impl Pooler {
         has.then(|| Self(Linear::find(offsets, "pooler.dense")))
     }
 
-    /// Writes the output to `b.pooled`.
+    /// Writes the output to `b.pooled`; `drops` is the dropout of the input.
     pub fn forward(
         &self,
         device: &mut dyn Device,
         pass: Pass<'_>,
         hidden: Address,
+        drops: Option<SiteDropout>,
         b: &Buffers,
     ) -> Result<()> {
         let (n, single) = (pass.sequences(), Element::F32);
         let size = (n as u32, pass.width());
         let rows = pass.device_batch.pooled;
         pick(device, pass.element(), size, hidden, rows, (b.picked, single))?;
+        drop_pooler(device, pass, b.picked, drops)?;
         self.0.forward(device, pass, (n, single), b.picked, (b.pooled, single))?;
         let bias = pass.value(self.0.bias);
-        tanh_bias(device, pass.element(), size, b.pooled, bias)
+        let activation = pass.config.model_type.pooler_activation();
+        activation_bias(device, pass.element(), size, activation, b.pooled, bias)
     }
 
     /// Runs backward from the gradient of the pooler's output in `b.d`.
@@ -99,21 +109,38 @@ impl Pooler {
         &self,
         device: &mut dyn Device,
         pass: Pass<'_>,
+        drops: Option<SiteDropout>,
         b: &Buffers,
         d_hidden: Address,
     ) -> Result<()> {
         let (n, h, single) = (pass.sequences(), pass.width(), Element::F32);
         let size = (n as u32, h);
-        tanh_backward(device, pass.element(), size, b.pooled, b.d)?;
+        let activation = pass.config.model_type.pooler_activation();
+        activation_backward(device, pass.element(), size, activation, b.pooled, b.d)?;
         let into = pass.gradient(self.0.bias);
         bias_gradient(device, single, (size.0, h, h), b.d, into, b.partials)?;
         self.0.add_weight_gradient(device, pass, (n, single), b.picked, b.d)?;
         // The picked rows are not needed any more: their buffer takes their gradients.
         self.0.backward(device, pass, (n, single), b.d, b.picked, false)?;
+        drop_pooler(device, pass, b.picked, drops)?;
         let from = (b.picked, single);
         let rows = pass.device_batch.pooled;
         add_picked(device, pass.element(), size, from, rows, d_hidden)
     }
+}
+
+/// Applies dropout to the pooler's input or to its gradient, a row for each sequence in f32.
+fn drop_pooler(
+    device: &mut dyn Device,
+    pass: Pass<'_>,
+    x: Address,
+    drops: Option<SiteDropout>,
+) -> Result<()> {
+    let Some(drops) = drops else {
+        return Ok(());
+    };
+    let rows = DropoutRows::Sequences(*pass.batch());
+    drop_rows(device, Element::F32, rows, pass.width(), x, drops)
 }
 
 /// A linear layer over the pooler's output or over every row.
@@ -180,7 +207,7 @@ impl Head {
         b: &Buffers,
     ) -> Result<Address> {
         if let Some(pooler) = &self.pooler {
-            pooler.forward(device, pass, hidden, b)?;
+            pooler.forward(device, pass, hidden, self.pooler_dropout(pass), b)?;
         }
         let (n, element) = (self.rows(pass), self.element(pass));
         let input = self.input(pass, hidden, b);
@@ -271,7 +298,7 @@ impl Head {
             drop_rows(device, element, rows, pass.width(), d, drops)?;
         }
         match &self.pooler {
-            Some(pooler) => pooler.backward(device, pass, b, d_hidden),
+            Some(pooler) => pooler.backward(device, pass, self.pooler_dropout(pass), b, d_hidden),
             None => Ok(()),
         }
     }
@@ -292,9 +319,12 @@ impl Head {
         }
     }
 
-    fn dropout(&self, pass: Pass<'_>) -> Option<super::kernels::SiteDropout> {
-        let drops = pass.hidden_dropout(Site::HeadDropout);
-        drops.filter(|_| self.shape.dropout)
+    fn dropout(&self, pass: Pass<'_>) -> Option<SiteDropout> {
+        pass.site_dropout(Site::HeadDropout, pass.config.head_dropout(self.shape))
+    }
+
+    fn pooler_dropout(&self, pass: Pass<'_>) -> Option<SiteDropout> {
+        pass.site_dropout(Site::PoolerDropout, pass.config.pooler_dropout(self.shape))
     }
 
     fn dropped_rows(&self, pass: Pass<'_>) -> DropoutRows {

@@ -224,7 +224,7 @@ impl CudaEngine {
     ) -> Result<Self> {
         let state = State::new(device.as_mut(), layout, &values, settings.element)?;
         let updater = Updater::new(device.as_mut(), &state)?;
-        let model = Model::find(&state.offsets, config.num_hidden_layers);
+        let model = Model::find(&state.offsets, config);
         let mut engine = Self {
             device: RefCell::new(device),
             config: config.clone(),
@@ -283,7 +283,7 @@ impl CudaEngine {
         request: Request<'_>,
     ) -> Result<Prepared> {
         let c = &self.config;
-        batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)?;
+        batch.check(c.vocab_size, c.positions(), c.type_vocab_size)?;
         let purpose = match dropout {
             Some(_) => Purpose::Training(self.settings.recompute),
             None => Purpose::Inference,

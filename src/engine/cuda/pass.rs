@@ -62,7 +62,7 @@ impl<'a> Pass<'a> {
 
     /// Returns the dropout of hidden states at a site.
     pub fn hidden_dropout(self, site: Site) -> Option<SiteDropout> {
-        self.site_dropout(site, self.config.hidden_dropout_prob)
+        self.site_dropout(site, self.config.dropout_at(site))
     }
 
     /// Returns the dropout of a layer's attention probabilities.
@@ -71,7 +71,8 @@ impl<'a> Pass<'a> {
         self.site_dropout(Site::AttentionDropout(layer), p)
     }
 
-    fn site_dropout(self, site: Site, p: f64) -> Option<SiteDropout> {
+    /// Returns the dropout at a site with this probability.
+    pub fn site_dropout(self, site: Site, p: f64) -> Option<SiteDropout> {
         (self.dropout && p > 0.0).then(|| SiteDropout {
             state: self.device_batch.state,
             site: site.number(),

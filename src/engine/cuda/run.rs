@@ -3,7 +3,7 @@
 
 use crate::engine::{DistillationWeights, LossWeights, Recompute, missing_head};
 use crate::error::Result;
-use crate::model::HeadInput;
+use crate::model::{Config, HeadInput};
 use crate::random::Site;
 
 use super::activations::{Activations, Scores};
@@ -22,8 +22,10 @@ use super::state::Offsets;
 /// The offsets of the model's parts in the flat buffers.
 pub struct Model {
     words: usize,
+    /// Of the first position that the model uses.
     positions: usize,
-    segments: usize,
+    /// None if the model has no segments.
+    segments: Option<usize>,
     embedding_norm: NormOffsets,
     layers: Vec<Layer>,
     /// See [`Layout::first_trained`](crate::model::Layout::first_trained).
@@ -35,12 +37,15 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn find(offsets: &Offsets, layers: usize) -> Self {
+    pub fn find(offsets: &Offsets, config: &Config) -> Self {
+        let layers = config.num_hidden_layers;
+        let before = config.position_offset() * config.hidden_size;
+        let segmented = config.type_vocab_size > 0;
         let embedding = |name: &str| offsets.find(&format!("embeddings.{name}.weight")).start;
         Self {
             words: embedding("word_embeddings"),
-            positions: embedding("position_embeddings"),
-            segments: embedding("token_type_embeddings"),
+            positions: embedding("position_embeddings") + before,
+            segments: segmented.then(|| embedding("token_type_embeddings")),
             embedding_norm: NormOffsets::find(offsets, "embeddings.LayerNorm"),
             layers: (0..layers).map(|i| Layer::find(offsets, i)).collect(),
             first_trained: offsets.layout().first_trained(),
@@ -68,7 +73,7 @@ impl Model {
         Tables {
             words: at(self.words),
             positions: at(self.positions),
-            segments: at(self.segments),
+            segments: self.segments.map_or(Address::NONE, at),
             segment_entries: pass.config.type_vocab_size as u32,
         }
     }

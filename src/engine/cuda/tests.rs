@@ -13,7 +13,7 @@ use crate::engine::{
     CpuEngine, Distillation, Engine, LossWeights, PretrainingEngine, Recompute, SoftTargets,
     TaskEngine, objective,
 };
-use crate::model::{Config, Dropout, HeadInput, Layout, PRETRAINING, Part};
+use crate::model::{Config, Dropout, Family, HeadInput, Layout, PRETRAINING, Part};
 use crate::random::{Site, Stream};
 
 const VOCABULARY: u32 = 203;
@@ -28,6 +28,17 @@ fn configs() -> [Config; 2] {
         config.attention_probs_dropout_prob = 0.3;
         config
     })
+}
+
+/// A RoBERTa, whose positions begin later and whose classifier drops the pooler's input too, and a DistilBERT,
+/// without segments and with ReLU.
+fn families() -> [Config; 2] {
+    let [mut roberta, mut distilbert] = configs();
+    roberta.model_type = Family::Roberta;
+    roberta.pad_token_id = 1;
+    distilbert.model_type = Family::DistilBert;
+    distilbert.type_vocab_size = 0;
+    [roberta, distilbert]
 }
 
 /// Sequences of these lengths with every fifth token to predict; ids and labels drawn from `key`.
@@ -274,7 +285,9 @@ fn loss(logits: &mut [f32]) {
 fn task_heads_over_texts_and_over_tokens_are_the_cpus() {
     let heads =
         [Part::SequenceClassifier(3), Part::MultipleChoice, Part::TokenClassifier(9), Part::Span];
-    for (config, element) in configs().iter().zip([Element::F32, Element::Bf16]) {
+    let all = [configs(), families()].concat();
+    let elements = [Element::F32, Element::Bf16].into_iter().cycle();
+    for (config, element) in all.iter().zip(elements) {
         let bound = bounds(element).1;
         for head in heads {
             let parts = head.with_encoder();

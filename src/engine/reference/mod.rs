@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::optimizer::{Moments, Update};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
 
 pub use self::own::{MaskedLogits, OwnParts, PairLogits, Recorded, TinyBert};
@@ -57,6 +57,13 @@ impl Reference {
         layout: &Arc<Layout>,
         values: Vec<f32>,
     ) -> Result<Self> {
+        if config.type_vocab_size == 0 {
+            return Err(Error::Usage(format!(
+                "the reference adds segment embeddings, which models of model_type {:?} don't have: take \
+                 --backend cpu",
+                config.model_type.name()
+            )));
+        }
         let mut reference = Self {
             config: config.clone(),
             state: State::new(layout, values)?,
@@ -92,7 +99,7 @@ impl Reference {
 
     fn check(&self, batch: &Packed) -> Result<()> {
         let c = &self.config;
-        batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)
+        batch.check(c.vocab_size, c.positions(), c.type_vocab_size)
     }
 
     /// Runs `work` on the parts of a batch and returns the results in order.

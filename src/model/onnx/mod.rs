@@ -47,7 +47,7 @@ pub fn write(
         check_finite(&parameter.name, &values[range]).map_err(|m| Error::file(&path, m))?;
     }
     let config = described(config, layout, NumberFormat::F32);
-    let mut files = wordpiece.stage(folder)?;
+    let mut files = wordpiece.stage(folder, config.type_vocab_size > 1)?;
     files.push(stage_bytes(&folder.join(CONFIG), config.to_json().as_bytes())?);
     let graph = bert::graph(&config, layout, values);
     files.push(stage(&path, |file| graph.write(file).map_err(|e| Error::io(&path, e)))?);

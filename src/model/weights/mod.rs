@@ -1,7 +1,7 @@
 //! Model folders in the Hugging Face layout: `config.json` and `model.safetensors`.
 //!
-//! Reading accepts one file or shards with their index, names with and without the `bert.` prefix,
-//! the old `gamma`/`beta`, and tensors in f32, f16 or bf16. It rejects a tensor that is missing,
+//! Reading accepts one file or shards with their index, names with and without the `bert.` prefix or
+//! that of another family, the old `gamma`/`beta`, and tensors in f32, f16 or bf16. It rejects a tensor that is missing,
 //! unknown or of the wrong shape, naming it; for formats that only Python reads, the error explains
 //! how to convert them. transformers loads what Cloze writes without a missing or unexpected key.
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::text::WordPiece;
 
-use super::{Config, Layout, PRETRAINING, Part};
+use super::{Config, Family, Layout, PRETRAINING, Part};
 
 pub(crate) use self::checksums::Checksums;
 pub use self::files::{INDEX, class_of, files_of, refusal};
@@ -62,8 +62,10 @@ impl Model {
     pub fn read(folder: &Path, parts: &[Part], seed: Option<u64>) -> Result<Self> {
         let files = WeightFiles::find(folder)?;
         let config = Config::read(&folder.join(CONFIG))?;
+        config.check_parts(parts)?;
         let bytes = files.read()?;
-        let model = Self::take(config, &Tensors::parse(&files, &bytes)?, parts, seed)?;
+        let tensors = Tensors::parse(&files, &bytes, config.model_type)?;
+        let model = Self::take(config, &tensors, parts, seed)?;
         model.check_config()?;
         Ok(model)
     }
@@ -81,7 +83,7 @@ impl Model {
         let files = WeightFiles::find(folder)?;
         let config = Config::read(&folder.join(CONFIG))?;
         let bytes = files.read()?;
-        let tensors = Tensors::parse(&files, &bytes)?;
+        let tensors = Tensors::parse(&files, &bytes, config.model_type)?;
         let holds = |part| tensors.holds(part);
         let parts = match tensors.task_head(&config) {
             Some(head) => head.with_encoder(),

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use super::checksums::Checksums;
 use super::files::WeightFiles;
 use super::writing::task_class;
-use super::{Config, Layout, PRETRAINING, Part};
+use super::{Config, Family, Layout, PRETRAINING, Part};
+use crate::model::family::POOLER;
 
 /// The output layer of the masked-LM head: its matrix is the word embeddings, and its bias is
 /// stored twice under two names.
@@ -28,18 +29,18 @@ pub(super) struct Tensors<'a> {
     main: &'a Path,
     tensors: HashMap<String, (&'a Path, TensorView<'a>)>,
     saved_with: Checksums,
+    family: Family,
 }
 
 /// Returns whether the configuration names the class of transformers with this head.
 fn is_of(config: &Config, head: Part) -> bool {
-    let class = task_class(head);
-    let mut names = config.architectures.iter();
-    names.any(|name| Some(name.as_str()) == class)
+    let class = task_class(config.model_type, head);
+    config.architectures.iter().any(|name| Some(name) == class.as_ref())
 }
 
 impl<'a> Tensors<'a> {
-    /// Parses the `bytes` of `files`.
-    pub fn parse(files: &'a WeightFiles, bytes: &'a [Vec<u8>]) -> Result<Self> {
+    /// Parses the `bytes` of `files`, which hold a model of `family`.
+    pub fn parse(files: &'a WeightFiles, bytes: &'a [Vec<u8>], family: Family) -> Result<Self> {
         let mut tensors: HashMap<String, (&Path, TensorView)> = HashMap::new();
         let parts = files.paths.iter().zip(bytes).zip(&files.promised);
         for ((path, bytes), promised) in parts {
@@ -51,14 +52,23 @@ impl<'a> Tensors<'a> {
                 let message = format!("tensor {name}, which the index lists here, is missing");
                 return Err(Error::file(path, message));
             }
-            for (name, view) in parsed.tensors() {
+            let all = parsed.tensors();
+            // Old classifiers of RoBERTa hold the encoder's pooler, which they don't use, beside their own.
+            let takes_place = |(name, _): &(String, TensorView)| {
+                !family.is_pooler(name) && canonical(name, family).starts_with(POOLER)
+            };
+            let unused_pooler = all.iter().any(takes_place);
+            for (name, view) in all {
+                if unused_pooler && family.is_pooler(&name) {
+                    continue;
+                }
                 // Its other dimensions could be arbitrarily large, and no BERT has an empty tensor.
                 if view.data().is_empty() {
                     let shape = view.shape();
                     let message = format!("tensor {name} of shape {shape:?} holds no value");
                     return Err(Error::file(path, message));
                 }
-                let known = canonical(&name);
+                let known = canonical(&name, family);
                 if tensors.insert(known, (path, view)).is_some() {
                     let message = format!("tensor {name} is stored twice, under two names");
                     return Err(Error::file(path, message));
@@ -77,6 +87,7 @@ impl<'a> Tensors<'a> {
                 [whole] => Checksums::of(whole),
                 _ => Checksums::default(),
             },
+            family,
         })
     }
 
@@ -130,9 +141,10 @@ impl<'a> Tensors<'a> {
     /// use one name for classifiers of every kind.
     pub fn other_class(&self, config: &Config, part: Part) -> Option<String> {
         let own = self.task_head(config)?;
-        let differs = task_class(own) != task_class(part);
-        let class = task_class(part).and(task_class(own))?;
-        (differs && is_of(config, own)).then(|| class.to_owned())
+        let [own_class, class] = [own, part].map(|part| task_class(self.family, part));
+        let differs = own_class != class;
+        let class = class.and(own_class)?;
+        (differs && is_of(config, own)).then_some(class)
     }
 
     /// Finds tensor `name` and its file; returns an error unless it has this shape.
@@ -176,7 +188,7 @@ impl<'a> Tensors<'a> {
         Ok(())
     }
 
-    /// Returns an error if a tensor belongs to no BERT of this configuration; heads of other tasks
+    /// Returns an error if a tensor belongs to no model of this configuration; heads of other tasks
     /// are ignored.
     pub fn refuse_unknown(&self, config: &Config) -> Result<()> {
         let layout = Layout::new(config, &PRETRAINING);
@@ -193,7 +205,7 @@ impl<'a> Tensors<'a> {
             Some((name, (path, _))) => {
                 let layers = config.num_hidden_layers;
                 let message = format!(
-                    "tensor {name} belongs to no BERT of {layers} layers as config.json describes it"
+                    "tensor {name} belongs to no model of {layers} layers as config.json describes it"
                 );
                 Err(Error::file(path, message))
             }
@@ -222,13 +234,13 @@ fn convert<const N: usize>(data: &[u8], values: &mut [f32], number: impl Fn([u8;
     }
 }
 
-/// Returns the declared form of a name: no `bert.` prefix, LayerNorms with weight and bias.
-fn canonical(name: &str) -> String {
-    let name = name.strip_prefix("bert.").unwrap_or(name);
+/// Returns the declared form of a name: BERT's without prefix, LayerNorms with weight and bias.
+fn canonical(name: &str, family: Family) -> String {
+    let name = family.name_to_bert(name);
     let ends = [("gamma", "weight"), ("beta", "bias")];
     let old = ends.iter().find_map(|(old, new)| {
         let stem = name.strip_suffix(old)?.strip_suffix("LayerNorm.")?;
         Some(format!("{stem}LayerNorm.{new}"))
     });
-    old.unwrap_or_else(|| name.to_owned())
+    old.unwrap_or(name)
 }

@@ -108,7 +108,7 @@ fn a_damaged_file_is_refused_with_the_tensor_named() {
     refused(expected, |t| {
         t.retain(|(name, ..)| name != "bert.encoder.layer.0.output.dense.weight");
     });
-    let expected = "tensor encoder.layer.1.output.dense.bias belongs to no BERT of 1 layers";
+    let expected = "tensor encoder.layer.1.output.dense.bias belongs to no model of 1 layers";
     refused(expected, |t| {
         let name = "bert.encoder.layer.1.output.dense.bias";
         t.push((name.into(), vec![1], vec![0; 4]));

@@ -9,7 +9,7 @@ use crate::files::{Staged, stage_bytes};
 use crate::text::WordPiece;
 
 use super::checksums::{CONFIG_ENTRY, VOCABULARY_ENTRY, of_config, of_vocabulary};
-use super::{CONFIG, Config, Layout, Part, TensorData, WEIGHTS, stage_tensors};
+use super::{CONFIG, Config, Family, Layout, Part, TensorData, WEIGHTS, stage_tensors};
 
 /// The number format of stored weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,7 +110,7 @@ pub fn stage(
     let mut files = Vec::new();
     if let Some(wordpiece) = wordpiece {
         entries.push((VOCABULARY_ENTRY, of_vocabulary(wordpiece)));
-        files = wordpiece.stage(folder)?;
+        files = wordpiece.stage(folder, config.type_vocab_size > 1)?;
     }
     files.push(stage_bytes(&folder.join(CONFIG), config.to_json().as_bytes())?);
     files.push(stage_tensors(&path, tensors, &entries)?);
@@ -120,7 +120,7 @@ pub fn stage(
 /// Returns the configuration with the class, number format and classes of what is written.
 pub fn described(config: &Config, layout: &Layout, format: NumberFormat) -> Config {
     let mut config = config.clone();
-    config.architectures = vec![architecture(&config, layout).into()];
+    config.architectures = vec![architecture(&config, layout)];
     config.set_number_format(format.name());
     if let Some(classes) = classes(layout)
         && classes != config.classes()
@@ -146,29 +146,34 @@ pub fn check_finite(name: &str, values: &[f32]) -> std::result::Result<(), Strin
 pub type Entries = Vec<(&'static str, String)>;
 
 /// Returns the class of transformers that loads these parts.
-fn architecture(config: &Config, layout: &Layout) -> &'static str {
-    let has = |part| layout.parts().contains(&part);
-    if let Some(task) = layout.parts().iter().copied().find_map(task_class) {
+fn architecture(config: &Config, layout: &Layout) -> String {
+    let (family, parts) = (config.model_type, layout.parts());
+    let has = |part| parts.contains(&part);
+    if let Some(task) = parts.iter().find_map(|&part| task_class(family, part)) {
         return task;
     }
-    match (has(Part::MaskedLm), has(Part::NextSentence)) {
-        (true, false) if config.is_decoder => "BertLMHeadModel",
-        (true, true) => "BertForPreTraining",
-        (true, false) => "BertForMaskedLM",
-        (false, true) => "BertForNextSentencePrediction",
-        (false, false) => "BertModel",
-    }
+    let left_to_right = family.left_to_right().filter(|_| config.is_decoder);
+    family.class(match (has(Part::MaskedLm), has(Part::NextSentence)) {
+        (true, false) => left_to_right.unwrap_or("ForMaskedLM"),
+        (true, true) => "ForPreTraining",
+        (false, true) => "ForNextSentencePrediction",
+        (false, false) => BARE,
+    })
 }
 
+/// The suffix of the class of a model without a head.
+const BARE: &str = "Model";
+
 /// Returns the class of transformers with this head, if it is a task's.
-pub(super) fn task_class(head: Part) -> Option<&'static str> {
-    match head {
-        Part::SequenceClassifier(_) => Some("BertForSequenceClassification"),
-        Part::MultipleChoice => Some("BertForMultipleChoice"),
-        Part::TokenClassifier(_) => Some("BertForTokenClassification"),
-        Part::Span => Some("BertForQuestionAnswering"),
-        Part::Encoder | Part::Pooler | Part::MaskedLm | Part::NextSentence => None,
-    }
+pub(super) fn task_class(family: Family, head: Part) -> Option<String> {
+    let suffix = match head {
+        Part::SequenceClassifier(_) => "ForSequenceClassification",
+        Part::MultipleChoice => "ForMultipleChoice",
+        Part::TokenClassifier(_) => "ForTokenClassification",
+        Part::Span => "ForQuestionAnswering",
+        Part::Encoder | Part::Pooler | Part::MaskedLm | Part::NextSentence => return None,
+    };
+    Some(family.class(suffix))
 }
 
 /// Returns the number of classes that the class of transformers takes from `id2label`, if it does:
@@ -189,12 +194,12 @@ fn tensors<'a>(
     format: NumberFormat,
 ) -> std::result::Result<Vec<(String, TensorData<'a>)>, String> {
     // A bare encoder is a `BertModel`, whose names have no prefix.
-    let prefixed = architecture(config, layout) != "BertModel";
+    let family = config.model_type;
+    let prefixed = architecture(config, layout) != family.class(BARE);
+    let classifies = layout.parts().iter().any(|part| matches!(part, Part::SequenceClassifier(_)));
     let named = layout.iter().map(|(parameter, range)| {
-        let name = match parameter.part {
-            Part::Encoder | Part::Pooler if prefixed => format!("bert.{}", parameter.name),
-            _ => parameter.name.clone(),
-        };
+        let prefixed = prefixed && matches!(parameter.part, Part::Encoder | Part::Pooler);
+        let name = family.name_from_bert(&parameter.name, prefixed, classifies);
         let values = &values[range];
         check_finite(&name, values)?;
         if !format.holds(values) {

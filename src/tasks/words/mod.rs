@@ -249,7 +249,7 @@ impl WordSequences {
             ids.push(special.cls);
             for word in &sentence.words {
                 pieces.clear();
-                wordpiece.encode_ids(word, &mut pieces);
+                wordpiece.encode_ids_after_blank(word, &mut pieces);
                 // A word whose characters are all removed by the tokenizer has a label nevertheless.
                 if pieces.is_empty() {
                     pieces.push(special.unk);

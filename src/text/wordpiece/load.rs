@@ -3,13 +3,28 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value};
 use tokenizers::Tokenizer;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
 
-use super::{Casing, SPECIAL_TOKENS, WordPiece, library};
+use super::kind::{Kind, ROLES};
+use super::{Casing, SPECIAL_TOKENS, SpecialIds, WordPiece, library};
 use crate::error::{Error, Result};
 use crate::files::{Staged, stage_bytes};
 use crate::text::reader::read_to_string;
+
+/// Returns what to do with a model that has no `tokenizer.json`, but the files that transformers makes one of;
+/// None if it has no such file. `model` is the name or path for transformers.
+pub fn other_vocabulary(has: impl Fn(&str) -> bool, model: &str) -> Option<String> {
+    let other = ["merges.txt", "sentencepiece.bpe.model"].into_iter().find(|name| has(name))?;
+    Some(format!(
+        "there is no tokenizer.json, but {other}, of which transformers makes one: python -c \"from transformers \
+         import AutoTokenizer as T; T.from_pretrained('{model}').save_pretrained('converted')\""
+    ))
+}
+
+/// The fields of a `tokenizer_config.json`.
+pub(super) type Settings = Map<String, Value>;
 
 impl WordPiece {
     /// Reads a `vocab.txt`: one token a line; the first line has id 0.
@@ -37,7 +52,12 @@ impl WordPiece {
         }
         let file = Self::file_in(path);
         if !file.is_file() {
-            let message = "the folder holds neither a tokenizer.json nor a vocab.txt";
+            let mut message =
+                "the folder holds neither a tokenizer.json nor a vocab.txt".to_owned();
+            let model = path.display().to_string();
+            if let Some(advice) = other_vocabulary(|name| path.join(name).exists(), &model) {
+                message = advice;
+            }
             return Err(Error::file(path, message));
         }
         Self::from_file(&file, casing)
@@ -53,13 +73,15 @@ impl WordPiece {
         }
     }
 
-    /// Reads a `tokenizer.json` that describes a BERT tokenizer.
+    /// Reads a `tokenizer.json` with the `tokenizer_config.json` beside it.
     fn from_json_file(path: &Path, casing: Option<Casing>) -> Result<Self> {
         let text = read_to_string(path)?;
         let tokenizer = Tokenizer::from_bytes(text.as_bytes())
             .map_err(|e| Error::file(path, format!("this is no tokenizer.json: {e}")))?;
-        let found = bert_casing(&tokenizer)
-            .map_err(|part| Error::file(path, format!("its {part}; expected a BERT tokenizer")))?;
+        let (kind, found) = Kind::of(&tokenizer).map_err(|part| {
+            let expected = "expected BERT's WordPiece, RoBERTa's byte-level BPE or a Unigram model";
+            Error::file(path, format!("its {part}; {expected}"))
+        })?;
         if let Some(wanted) = casing
             && wanted != found
         {
@@ -73,8 +95,16 @@ impl WordPiece {
             return Err(Error::file(path, message));
         }
         let vocab: Vec<String> = entries.into_iter().map(|(token, _)| token).collect();
-        check(&vocab).map_err(|fault| Error::file(path, fault.message))?;
-        Self::new(tokenizer, vocab, found)
+        let mut settings = Settings::new();
+        if kind == Kind::WordPiece {
+            check(&vocab).map_err(|fault| Error::file(path, fault.message))?;
+        } else {
+            settings = settings_beside(path)?;
+        }
+        Self::new(tokenizer, vocab, (kind, found), settings).map_err(|e| match e {
+            Error::Failed(message) => Error::file(path, message),
+            other => other,
+        })
     }
 
     /// Returns the text of `vocab.txt`: one token a line.
@@ -83,14 +113,47 @@ impl WordPiece {
         tokens.flat_map(|token| [token, "\n"]).collect()
     }
 
-    /// Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into the model folder `dir`, as
-    /// `transformers` reads them.
+    /// Writes `tokenizer.json`, `tokenizer_config.json` and for BERT's tokenizer `vocab.txt` into the model
+    /// folder `dir`, as `transformers` reads them.
     pub fn save(&self, dir: &Path) -> Result<()> {
-        Staged::place(self.stage(dir)?)
+        Staged::place(self.stage(dir, true)?)
     }
 
-    /// Stages the same files.
-    pub(crate) fn stage(&self, dir: &Path) -> Result<Vec<Staged>> {
+    /// Stages the same files for a model that tells the segments of two texts apart, or does not.
+    pub(crate) fn stage(&self, dir: &Path, segments: bool) -> Result<Vec<Staged>> {
+        let tokenizer = self.inner.tokenizer.to_string(true).map_err(library)?;
+        let mut config = match self.inner.kind {
+            Kind::WordPiece => self.bert_settings(),
+            Kind::ByteLevel | Kind::Unigram => self.completed_settings(),
+        };
+        if !segments {
+            config["model_input_names"] = serde_json::json!(["input_ids", "attention_mask"]);
+        }
+        let mut files =
+            vec![("tokenizer.json", tokenizer), ("tokenizer_config.json", format!("{config:#}\n"))];
+        if self.inner.kind == Kind::WordPiece {
+            files.push(("vocab.txt", self.vocab_text()));
+        }
+        let stage = |(name, text): &(_, String)| stage_bytes(&dir.join(name), text.as_bytes());
+        files.iter().map(stage).collect()
+    }
+
+    /// Returns the settings that the tokenizer was read with, and what transformers needs besides.
+    fn completed_settings(&self) -> Value {
+        let mut settings = self.inner.settings.clone();
+        let mut default = |name: &str, value: &str| {
+            settings.entry(name).or_insert_with(|| value.into());
+        };
+        default("tokenizer_class", "PreTrainedTokenizerFast");
+        let SpecialIds { pad, unk, cls, sep, mask } = self.inner.special;
+        for ((role, _), id) in ROLES.into_iter().zip([pad, unk, cls, sep, mask]) {
+            default(role, &self.tokens()[id as usize]);
+        }
+        settings.into()
+    }
+
+    /// Returns the settings of a BERT tokenizer.
+    fn bert_settings(&self) -> Value {
         // Transformers configures the tokenizer by these settings too.
         let (chinese, strip) = match self.inner.tokenizer.get_normalizer() {
             Some(NormalizerWrapper::BertNormalizer(own)) => {
@@ -99,7 +162,7 @@ impl WordPiece {
             }
             _ => (true, None),
         };
-        let config = serde_json::json!({
+        serde_json::json!({
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.inner.casing == Casing::Uncased,
             "do_basic_tokenize": true,
@@ -110,15 +173,7 @@ impl WordPiece {
             "cls_token": "[CLS]",
             "sep_token": "[SEP]",
             "mask_token": "[MASK]",
-        });
-        let tokenizer = self.inner.tokenizer.to_string(true).map_err(library)?;
-        let files = [
-            ("vocab.txt", self.vocab_text()),
-            ("tokenizer.json", tokenizer),
-            ("tokenizer_config.json", format!("{config:#}\n")),
-        ];
-        let stage = |(name, text): &(_, String)| stage_bytes(&dir.join(name), text.as_bytes());
-        files.iter().map(stage).collect()
+        })
     }
 }
 
@@ -155,23 +210,14 @@ pub(super) fn missing(name: &str) -> Error {
     Error::Failed(format!("the token {name} is missing; a BERT vocabulary has {all}"))
 }
 
-/// Returns the casing of a `tokenizer.json`'s pipeline, or which part of it is not BERT's.
-fn bert_casing(tokenizer: &Tokenizer) -> std::result::Result<Casing, &'static str> {
-    use tokenizers::models::ModelWrapper;
-    use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-    let ModelWrapper::WordPiece(model) = tokenizer.get_model() else {
-        return Err("model is not WordPiece");
-    };
-    if model.continuing_subword_prefix != "##" || model.unk_token != "[UNK]" {
-        return Err("model does not use ## and [UNK]");
+/// Reads the `tokenizer_config.json` beside a file; no settings if there is none.
+fn settings_beside(path: &Path) -> Result<Settings> {
+    let file = path.with_file_name("tokenizer_config.json");
+    if !file.is_file() {
+        return Ok(Settings::new());
     }
-    let Some(PreTokenizerWrapper::BertPreTokenizer(_)) = tokenizer.get_pre_tokenizer() else {
-        return Err("pre-tokenizer is not BertPreTokenizer");
-    };
-    match tokenizer.get_normalizer() {
-        Some(NormalizerWrapper::BertNormalizer(normalizer)) => Ok(Casing::of(normalizer)),
-        _ => Err("normalizer is not BertNormalizer"),
-    }
+    serde_json::from_str(&read_to_string(&file)?)
+        .map_err(|e| Error::file(&file, format!("this is not JSON: {e}")))
 }
 
 /// Reads the tokens of a `vocab.txt`.
@@ -192,17 +238,12 @@ fn read_vocab(path: &Path) -> Result<Vec<String>> {
 /// Returns the normaliser that the `tokenizer_config.json` beside a `vocab.txt` describes. Without that
 /// file, a vocabulary without capitals is uncased.
 fn configured(path: &Path, vocab: &[String]) -> Result<BertNormalizer> {
-    let file = path.with_file_name("tokenizer_config.json");
-    let mut config = serde_json::Value::Null;
-    if file.is_file() {
-        config = serde_json::from_str(&read_to_string(&file)?)
-            .map_err(|e| Error::file(&file, format!("this is not JSON: {e}")))?;
-    }
+    let config = settings_beside(path)?;
     let capital = |token: &String| {
         let special = token.starts_with('[') && token.ends_with(']');
         !special && token.bytes().any(|b| b.is_ascii_uppercase())
     };
-    let setting = |key: &str| config[key].as_bool();
+    let setting = |key: &str| config.get(key)?.as_bool();
     let lower = setting("do_lower_case").unwrap_or_else(|| !vocab.iter().any(capital));
     Ok(BertNormalizer::new(
         true,

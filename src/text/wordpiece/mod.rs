@@ -1,11 +1,12 @@
-//! BERT's WordPiece tokenizer.
+//! Tokenizers: BERT's WordPiece, and the byte-level and Unigram ones of other families ([`kind`]).
 //!
-//! The crate `tokenizers` does the work: it cleans the text, lower-cases it and strips accents if the
+//! The crate `tokenizers` does the work. For BERT it cleans the text, lower-cases it and strips accents if the
 //! vocabulary is uncased, splits at white space and punctuation, and cuts each word greedily into the
 //! longest pieces of the vocabulary. None of these steps crosses a blank, so the result for each chunk
 //! between two blanks is cached: prose repeats its words, and a cached word needs no pass through the
-//! pipeline.
+//! pipeline. Other tokenizers see blanks, so that they get each text as a whole.
 
+mod kind;
 mod load;
 
 use std::cell::RefCell;
@@ -21,7 +22,9 @@ use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, decoders};
 
-use self::load::{check, missing};
+use self::kind::{Join, Kind, special_ids};
+pub use self::load::other_vocabulary;
+use self::load::{Settings, check};
 use crate::error::{Error, Result};
 
 /// Whether a vocabulary distinguishes upper and lower case.
@@ -42,7 +45,8 @@ impl Casing {
     }
 }
 
-/// The ids of the five tokens that every BERT vocabulary has.
+/// The ids of the five tokens that every vocabulary has, under BERT's names; RoBERTa calls them `<pad>`,
+/// `<unk>`, `<s>`, `</s>` and `<mask>`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpecialIds {
     /// `[PAD]`, which fills sequences up to a common length.
@@ -99,7 +103,8 @@ impl Encoding {
     }
 }
 
-/// A tokenizer with its vocabulary. Cheap to clone, usable from any thread.
+/// A tokenizer with its vocabulary: BERT's WordPiece, or another one that a `tokenizer.json` describes. Cheap
+/// to clone, usable from any thread.
 #[derive(Clone)]
 pub struct WordPiece {
     inner: Arc<Inner>,
@@ -112,6 +117,10 @@ struct Inner {
     continuation: Vec<bool>,
     special: SpecialIds,
     casing: Casing,
+    kind: Kind,
+    join: Join,
+    /// The `tokenizer_config.json` that the tokenizer was read with; empty for BERT's.
+    settings: Settings,
     /// Distinguishes this vocabulary's cached words from those of others.
     serial: u64,
 }
@@ -147,41 +156,52 @@ impl WordPiece {
         tokenizer.with_decoder(Some(decoders::wordpiece::WordPiece::default()));
         let special = SPECIAL_TOKENS.map(|token| AddedToken::from(token, true));
         tokenizer.add_special_tokens(special).map_err(library)?;
-        Self::new(tokenizer, vocab, casing)
+        Self::new(tokenizer, vocab, (Kind::WordPiece, casing), Settings::new())
     }
 
     /// Completes a tokenizer whose vocabulary has been checked.
-    fn new(mut tokenizer: Tokenizer, tokens: Vec<String>, casing: Casing) -> Result<Self> {
+    fn new(
+        mut tokenizer: Tokenizer,
+        tokens: Vec<String>,
+        (kind, casing): (Kind, Casing),
+        settings: Settings,
+    ) -> Result<Self> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let ids: HashMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
-        let id = |name: &str| ids.get(name).copied().ok_or_else(|| missing(name));
-        let special = SpecialIds {
-            pad: id("[PAD]")?,
-            unk: id("[UNK]")?,
-            cls: id("[CLS]")?,
-            sep: id("[SEP]")?,
-            mask: id("[MASK]")?,
-        };
-        let template = TemplateProcessing::builder()
-            .try_single("[CLS]:0 $A:0 [SEP]:0")
-            .and_then(|b| b.try_pair("[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"))
-            .map_err(Error::Failed)?
-            .special_tokens(vec![("[CLS]", special.cls), ("[SEP]", special.sep)])
-            .build()
-            .map_err(library)?;
-        tokenizer.with_post_processor(Some(template));
+        let special = special_ids(&ids, &settings).map_err(Error::Failed)?;
+        if kind == Kind::WordPiece {
+            let template = TemplateProcessing::builder()
+                .try_single("[CLS]:0 $A:0 [SEP]:0")
+                .and_then(|b| b.try_pair("[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"))
+                .map_err(Error::Failed)?
+                .special_tokens(vec![("[CLS]", special.cls), ("[SEP]", special.sep)])
+                .build()
+                .map_err(library)?;
+            tokenizer.with_post_processor(Some(template));
+        }
+        let join = Join::of(&tokenizer, special).ok_or_else(|| {
+            let [cls, sep] = [special.cls, special.sep].map(|id| &tokens[id as usize]);
+            Error::Failed(format!(
+                "the tokenizer's post_processor does not put {cls} before and {sep} after a text"
+            ))
+        })?;
         // Files often set a maximum length; here the caller decides, and nothing is cut silently.
         tokenizer.with_truncation(None).map_err(library)?;
         tokenizer.with_padding(None);
         Ok(Self {
             inner: Arc::new(Inner {
-                continuation: tokens.iter().map(|t| t.starts_with("##")).collect(),
+                continuation: (tokens.iter().zip(0..))
+                    .map(|(token, id)| !special.contains(id) && kind.continues(token))
+                    .collect(),
                 serial: SERIAL.fetch_add(1, Ordering::Relaxed),
                 tokenizer,
                 tokens,
                 ids,
                 special,
                 casing,
+                kind,
+                join,
+                settings,
             }),
         })
     }
@@ -190,6 +210,14 @@ impl WordPiece {
     /// `[MASK]`, becomes that token.
     pub fn encode(&self, text: &str) -> Encoding {
         let mut encoding = Encoding::default();
+        if self.inner.kind != Kind::WordPiece {
+            for piece in self.pieces(text) {
+                let token = &self.inner.tokens[piece.id as usize];
+                let offsets = (piece.start as usize, piece.end as usize);
+                encoding.push(piece.id, token, offsets, Some(piece.word));
+            }
+            return encoding;
+        }
         let (mut position, mut words) = (0, 0);
         let mut rest = text;
         while let Some((chunk, blanks_before, after)) = next_chunk(rest) {
@@ -212,11 +240,37 @@ impl WordPiece {
 
     /// Appends only the ids of [`encode`](Self::encode) to `ids`: the fast way for a corpus.
     pub fn encode_ids(&self, text: &str, ids: &mut Vec<u32>) {
+        if self.inner.kind != Kind::WordPiece {
+            // As in `pieces`.
+            if let Ok(encoding) = self.inner.tokenizer.encode_fast(text, false) {
+                ids.extend_from_slice(encoding.get_ids());
+            }
+            return;
+        }
         let mut rest = text;
         while let Some((chunk, _, after)) = next_chunk(rest) {
             rest = after;
             self.with_pieces(chunk, |pieces| ids.extend(pieces.iter().map(|p| p.id)));
         }
+    }
+
+    /// Like [`encode_ids`](Self::encode_ids) for text that follows a blank, such as a word of a sentence: a
+    /// byte-level vocabulary has other pieces for it than for text at the start.
+    pub fn encode_ids_after_blank(&self, text: &str, ids: &mut Vec<u32>) {
+        match self.inner.kind {
+            Kind::ByteLevel => self.encode_ids(&format!(" {text}"), ids),
+            Kind::WordPiece | Kind::Unigram => self.encode_ids(text, ids),
+        }
+    }
+
+    /// Returns the tokens between two texts, at least one: `[SEP]`, or RoBERTa's `</s></s>`.
+    pub fn between(&self) -> &[u32] {
+        &self.inner.join.between
+    }
+
+    /// Returns the segment id of the second of two texts: 1, or 0 for RoBERTa.
+    pub fn second_segment(&self) -> u32 {
+        self.inner.join.segment
     }
 
     /// Tokenises `[CLS] text [SEP]`.
@@ -228,14 +282,17 @@ impl WordPiece {
         encoding
     }
 
-    /// Tokenises `[CLS] a [SEP] b [SEP]`; also returns the segment ids, 0 up to the first `[SEP]`, then 1.
-    /// Offsets and word indices count in each text from 0.
+    /// Tokenises `[CLS] a [SEP] b [SEP]`; also returns the segment ids, 0 up to the first `[SEP]`, then
+    /// [`second_segment`](Self::second_segment). Offsets and word indices count in each text from 0.
     pub fn encode_pair(&self, a: &str, b: &str) -> (Encoding, Vec<u32>) {
-        let mut encoding = self.encode_with_special(a);
+        let mut encoding = Encoding::default();
+        self.push_special(&mut encoding, self.inner.special.cls);
+        encoding.append(self.encode(a));
+        self.between().iter().for_each(|&id| self.push_special(&mut encoding, id));
         let mut segments = vec![0; encoding.len()];
         encoding.append(self.encode(b));
         self.push_special(&mut encoding, self.inner.special.sep);
-        segments.resize(encoding.len(), 1);
+        segments.resize(encoding.len(), self.second_segment());
         (encoding, segments)
     }
 
@@ -250,7 +307,7 @@ impl WordPiece {
         let omitted = [special.cls, special.sep, special.pad];
         let shown = ids.iter().filter(|id| !omitted.contains(id)).copied();
         let shown: Vec<u32> = shown.collect();
-        // The WordPiece decoder only joins strings; it never fails.
+        // The decoders only join strings; they never fail.
         let text = self.inner.tokenizer.decode(&shown, false);
         text.unwrap_or_default()
     }
@@ -275,7 +332,8 @@ impl WordPiece {
         self.inner.special
     }
 
-    /// Returns whether a token continues a word: whether it starts with `##`.
+    /// Returns whether a token continues a word: whether it starts with `##`, or without the blank that
+    /// begins a word in other vocabularies (`Ġ` or `▁`).
     pub fn is_continuation(&self, id: u32) -> bool {
         self.inner.continuation.get(id as usize) == Some(&true)
     }
@@ -334,7 +392,7 @@ impl WordPiece {
         });
     }
 
-    /// Runs one chunk through the whole pipeline.
+    /// Runs a text, or for BERT one chunk, through the whole pipeline.
     fn pieces(&self, chunk: &str) -> Box<[Piece]> {
         // The pipeline fails only if a vocabulary lacks [UNK], which `new` has refused.
         let Ok(encoding) = self.inner.tokenizer.encode_char_offsets(chunk, false) else {

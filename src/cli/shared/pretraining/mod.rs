@@ -154,7 +154,7 @@ impl RunArgs {
     /// length of the first phase.
     pub(crate) fn fits(&self, config: &Config, first: Option<usize>) -> Result<()> {
         let seq = self.seq();
-        positions("--seq", seq, config.max_position_embeddings)?;
+        positions("--seq", seq, config.positions())?;
         if self.phase_share.is_some() && self.first_seq(first) >= seq {
             refuse!("--phase-share: there is only one phase; give a --first-seq below --seq");
         }

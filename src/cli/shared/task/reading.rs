@@ -80,7 +80,7 @@ impl ReadingArgs {
     /// # Errors
     /// If the model has fewer positions.
     pub(crate) fn max_len(&self, task: &str, config: &Config) -> Result<usize> {
-        let most = config.max_position_embeddings;
+        let most = config.positions();
         let usual = || tasks::usual_max_len(task).min(most);
         let max_len = self.max_len.unwrap_or_else(usual);
         positions("--max-len", max_len, most)?;

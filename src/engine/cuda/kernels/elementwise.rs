@@ -1,9 +1,10 @@
-//! Biases, GELU and tanh, which act on each value separately, and the sums over rows that are the
+//! Biases, GELU, tanh and ReLU, which act on each value separately, and the sums over rows that are the
 //! gradients of biases.
 
 use super::sums::{column_grid, finish_sums};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::Result;
+use crate::model::Activation;
 
 /// `out = GELU(x + bias)`, the exact GELU `x Φ(x)` (arXiv 1606.08415), for (n, width): `x` (E),
 /// `bias` (f32), `out` (E).
@@ -73,30 +74,34 @@ fn flat_grid(count: u64) -> ([u32; 3], u32) {
     (([count.div_ceil(256 * 4).min(1 << 16) as u32, 1, 1]), 256)
 }
 
-/// `x = tanh(x + bias)` in each of n rows, both (f32).
-pub fn tanh_bias(
+/// `x = activation(x + bias)` in each of n rows, both (f32).
+pub fn activation_bias(
     device: &mut dyn Device,
     element: Element,
     (n, width): (u32, u32),
+    activation: Activation,
     x: Address,
     bias: Address,
 ) -> Result<()> {
     let grid = flat_grid(u64::from(n) * u64::from(width));
-    launch!(device, element, "tanh_bias", grid;
-        n, width, x, bias)
+    let relu = u32::from(activation == Activation::Relu);
+    launch!(device, element, "activation_bias", grid;
+        n, width, relu, x, bias)
 }
 
-/// `d *= 1 - y²`, the gradient of [`tanh_bias`], both (n, width) (f32).
-pub fn tanh_backward(
+/// `d *= activation'`, the gradient of [`activation_bias`] whose result is `y`, both (n, width) (f32).
+pub fn activation_backward(
     device: &mut dyn Device,
     element: Element,
     (n, width): (u32, u32),
+    activation: Activation,
     y: Address,
     d: Address,
 ) -> Result<()> {
     let grid = flat_grid(u64::from(n) * u64::from(width));
-    launch!(device, element, "tanh_backward", grid;
-        n, width, y, d)
+    let relu = u32::from(activation == Activation::Relu);
+    launch!(device, element, "activation_backward", grid;
+        n, width, relu, y, d)
 }
 
 /// `x += y`, (n, width): `x` (E), `y` of `y_element`, which is E or f32.

@@ -2,6 +2,7 @@
 // tables.
 
 // sums = words[id] + segments[s] + positions[p], out = dropout(LayerNorm(sums)). One warp per row.
+// A model without segments has no table of them.
 extern "C" __global__ void __launch_bounds__(256)
     embedding_forward(u32 n, u32 width, const u32 *ids, const u32 *segments, const u32 *places,
                       const float *words, const float *segment_table, const float *position_table,
@@ -13,14 +14,15 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     bool whole = width % V == 0 && aligned(sums) && aligned(out);
     words += (u64)ids[row] * width;
-    segment_table += (u64)segments[row] * width;
+    u32 segment_width = segment_table == nullptr ? 0 : width;
+    segment_table += (u64)segments[row] * segment_width;
     position_table += (u64)places[row] * width;
     sums += (u64)row * width;
     out += (u64)row * width;
     auto sum = [&](u32 column) {
         float w[V], s[V], p[V];
         load_floats<V>(words, column, width, w);
-        load_floats<V>(segment_table, column, width, s);
+        load_floats<V>(segment_table, column, segment_width, s);
         load_floats<V>(position_table, column, width, p);
 #pragma unroll
         for (u32 j = 0; j < V; j++) {

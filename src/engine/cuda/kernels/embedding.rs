@@ -12,6 +12,7 @@ use crate::error::Result;
 pub struct Tables {
     pub words: Address,
     pub positions: Address,
+    /// [`Address::NONE`] if the model has no segments.
     pub segments: Address,
     /// Entries of `segments`.
     pub segment_entries: u32,

@@ -1,4 +1,4 @@
-// Biases, GELU and tanh, which act on each value separately, and the sums over rows that are the
+// Biases, GELU, tanh and ReLU, which act on each value separately, and the sums over rows that are the
 // gradients of biases. In most kernels a thread handles a vector of columns and every gridDim.y-th
 // row.
 
@@ -187,21 +187,22 @@ extern "C" __global__ void __launch_bounds__(1024)
     }
 }
 
-// x = tanh(x + bias)
+// x = tanh(x + bias), or with `relu` max(x + bias, 0)
 extern "C" __global__ void __launch_bounds__(256)
-    tanh_bias(u32 n, u32 width, float *x, const float *bias) {
+    activation_bias(u32 n, u32 width, u32 relu, float *x, const float *bias) {
     u64 count = (u64)n * width;
     for (u64 i = blockIdx.x * 256 + threadIdx.x; i < count; i += gridDim.x * 256) {
-        x[i] = tanhf(x[i] + bias[i % width]);
+        float sum = x[i] + bias[i % width];
+        x[i] = relu ? fmaxf(sum, 0.0f) : tanhf(sum);
     }
 }
 
-// d *= 1 - y^2
+// d *= 1 - y^2, or with `relu` 0 where y is 0
 extern "C" __global__ void __launch_bounds__(256)
-    tanh_backward(u32 n, u32 width, const float *y, float *d) {
+    activation_backward(u32 n, u32 width, u32 relu, const float *y, float *d) {
     u64 count = (u64)n * width;
     for (u64 i = blockIdx.x * 256 + threadIdx.x; i < count; i += gridDim.x * 256) {
-        d[i] *= 1.0f - y[i] * y[i];
+        d[i] *= relu ? (y[i] > 0.0f ? 1.0f : 0.0f) : 1.0f - y[i] * y[i];
     }
 }
 

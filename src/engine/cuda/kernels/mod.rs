@@ -35,7 +35,7 @@ pub use bandwidth::{stream_copy, stream_triad};
 #[cfg(any(test, feature = "cli"))]
 pub use elementwise::add;
 pub use elementwise::{
-    add_bias, bias_gelu, bias_gradient, gelu_backward, tanh_backward, tanh_bias,
+    activation_backward, activation_bias, add_bias, bias_gelu, bias_gradient, gelu_backward,
 };
 pub use embedding::{
     EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,

@@ -1,9 +1,11 @@
-//! Compares biases, GELU, tanh and sums with the CPU engine's and with their definitions in f64.
+//! Compares biases, GELU, the pooler's activations and sums with the CPU engine's and with their
+//! definitions in f64.
 
 use crate::engine::cpu::elementwise::{self as cpu, Partials};
 use crate::engine::cuda::device::{Address, Element};
 use crate::engine::cuda::kernels;
 use crate::engine::simd::Simd;
+use crate::model::Activation;
 
 use super::TestCases;
 use super::test_case::{numbers, rounded};
@@ -150,6 +152,14 @@ pub fn stream(cases: &mut TestCases<'_>) {
 }
 
 pub fn tanh(cases: &mut TestCases<'_>) {
+    activation(cases, Activation::Tanh);
+}
+
+pub fn relu(cases: &mut TestCases<'_>) {
+    activation(cases, Activation::Relu);
+}
+
+fn activation(cases: &mut TestCases<'_>, activation: Activation) {
     cases.over_matrices(|case, n, width| {
         let (element, single) = (case.element, Element::F32);
         let (x, d) = (numbers(n * width, 1), numbers(n * width, 2));
@@ -157,15 +167,24 @@ pub fn tanh(cases: &mut TestCases<'_>) {
         let at = case.changing(single, &x)?;
         let bias_at = case.constant(single, &bias)?;
         let d_at = case.changing(single, &d)?;
-        kernels::tanh_bias(case.device, element, size(n, width), at, bias_at)?;
-        kernels::tanh_backward(case.device, element, size(n, width), at, d_at)?;
+        let size = size(n, width);
+        kernels::activation_bias(case.device, element, size, activation, at, bias_at)?;
+        kernels::activation_backward(case.device, element, size, activation, at, d_at)?;
         let places = [(at, single, n * width), (d_at, single, n * width)];
         let Some([y, dx]) = case.outputs(places)? else {
             return Ok(());
         };
-        let exact: Vec<f64> = with_bias(&x, &bias).map(f64::tanh).collect();
-        case.within("tanh against f64", &y, &exact, 1e-4);
-        let slope = |(y, &d): (&f64, &f32)| f64::from(d) * (1.0 - y * y);
+        let value = |x: f64| match activation {
+            Activation::Tanh => x.tanh(),
+            Activation::Relu => x.max(0.0),
+        };
+        let exact: Vec<f64> = with_bias(&x, &bias).map(value).collect();
+        case.within("the activation against f64", &y, &exact, 1e-4);
+        let slope = |(y, &d): (&f64, &f32)| match activation {
+            Activation::Tanh => f64::from(d) * (1.0 - y * y),
+            Activation::Relu if *y > 0.0 => f64::from(d),
+            Activation::Relu => 0.0,
+        };
         let exact: Vec<f64> = exact.iter().zip(&d).map(slope).collect();
         case.within("its gradient against f64", &dx, &exact, 1e-4);
         Ok(())

@@ -68,7 +68,7 @@ fn forward_case(case: &mut TestCase<'_>, width: usize, lengths: &[usize], p: f64
     cpu::forward(
         Simd::detect(),
         &sample.packed,
-        cpu::Tables { words: &tables[0], positions: &tables[1], segments: &tables[2] },
+        cpu::Tables { words: &tables[0], positions: &tables[1], segments: Some(&tables[2]) },
         Norm { weight: &gain, bias: &shift, epsilon: EPSILON },
         mask.map(|mask| (mask, &sample.rows)),
         &mut expected,

@@ -214,6 +214,7 @@ const KERNELS: &[(&str, KernelTest)] = &[
     ("bias_gradient", elementwise::bias_gradient),
     ("stream", elementwise::stream),
     ("tanh", elementwise::tanh),
+    ("relu", elementwise::relu),
     ("add", elementwise::add),
     ("pick", rows::pick),
     ("add_picked", rows::add_picked),

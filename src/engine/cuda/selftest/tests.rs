@@ -47,6 +47,7 @@ kernels! {
     bias_gradient,
     stream,
     tanh,
+    relu,
     add,
     pick,
     add_picked,
