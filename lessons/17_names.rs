@@ -595,7 +595,7 @@ fn main() -> cloze::lessons::LessonResult {
     //    of a word's pieces?
     //
     // The crate's source of this part: `src/data/tags.rs`, `src/eval/entities.rs`,
-    // `src/tasks/words.rs` and `src/predict/token_classifier.rs`. Next:
+    // `src/tasks/words/mod.rs` and `src/predict/token_classifier.rs`. Next:
     // [lesson 18](18_features.rs), in which you write the loss of the head and train it on the
     // vectors of a frozen model.
 

@@ -27,7 +27,7 @@ fn train(folder: &Folder, options: &str) -> (Value, String) {
         text(model),
         text(&out)
     );
-    let output = cloze().args(words(&line)).output().unwrap();
+    let output = cloze().args(words(line.trim_end())).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     (json(&output), stderr(&output))
 }
