@@ -5,6 +5,7 @@
 mod choice;
 mod classes;
 mod official;
+mod rows;
 mod sentences;
 mod span;
 #[cfg(test)]
@@ -24,7 +25,8 @@ use crate::model::Config;
 use crate::train::task::OPTIONS;
 pub use crate::train::task::{Answers, Dataset, Reading, Role, Task, measure};
 pub use official::{Files, files};
-pub(crate) use sentences::{limited, limits, stored_thresholds};
+pub(crate) use rows::{limited, limits};
+pub(crate) use sentences::stored_thresholds;
 pub(crate) use span::QuestionWindows;
 pub use span::SpanOptions;
 pub(crate) use words::WordSequences;

@@ -8,8 +8,8 @@ use cloze::text::{Casing, WordPiece};
 use serde_json::Value;
 
 use crate::common::{
-    Folder, assert_contains, cloze, error_line, fails, piped, real_data, stderr, stdout, succeeds,
-    text, words,
+    Folder, assert_contains, cloze, error_line, fails, piped, read_json, real_data, stderr, stdout,
+    succeeds, text, words,
 };
 
 fn vocab(data: &Path, kind: &str) -> PathBuf {
@@ -151,14 +151,22 @@ fn a_bad_vocabulary_gets_one_sentence_with_file_and_line() {
 fn bad_input_gets_one_sentence_after_the_lines_before_it() {
     let (_folder, vocab) = small_vocab(SMALL);
     for (input, printed, message) in [
-        (&b"the\nthe \xff\n"[..], "2 9 3\n", "stdin:2: byte 5 of the line is not valid UTF-8"),
-        (b"\x7fELF\x02\x01\x01\0\0\n", "", "stdin: this is a binary file or in another encoding"),
-        (b"\xff\xfet\0h\0e\0\n\0", "", "stdin: this looks like UTF-16"),
+        (
+            &b"the\nthe \xff\n"[..],
+            "2 9 3\n",
+            "stdin:2: byte 5 of the line is not valid UTF-8; expected UTF-8 text (Latin-1 is converted by \
+             iconv -f latin1 -t utf-8 FILE > NEW)",
+        ),
+        (
+            b"\x7fELF\x02\x01\x01\0\0\n",
+            "",
+            "stdin: this is a binary file or in another encoding; expected UTF-8 text",
+        ),
+        (b"\xff\xfet\0h\0e\0\n\0", "", "stdin: this looks like UTF-16; expected UTF-8 text"),
     ] {
         let output = tokenize(&vocab, &["--ids"], input);
         assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), printed));
-        let expected = format!("error: {message}; expected UTF-8 text\n");
-        assert_eq!(stderr(&output), expected);
+        assert_eq!(stderr(&output), format!("error: {message}\n"));
     }
     error_line(&tokenize(Path::new("nowhere/vocab.txt"), &[], ""), 1);
 }
@@ -412,4 +420,27 @@ fn a_trained_vocabulary_spells_its_text() {
     fails(train("3"), 2);
     folder.write("t.txt", "");
     assert_contains(&fails(train("32"), 1), "t.txt: there is no text here");
+}
+
+#[test]
+fn a_tokenizer_that_pads_and_cuts_gives_the_tokens_alone() {
+    let (_folder, vocab) = small_vocab(SMALL);
+    let ours = WordPiece::from_file(&vocab, None).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    ours.save(folder.path()).unwrap();
+    let path = folder.path().join("tokenizer.json");
+    let mut file = read_json(&path);
+    // As in sentence-transformers' models.
+    file["truncation"] = serde_json::json!({
+        "direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0
+    });
+    file["padding"] = serde_json::json!({
+        "strategy": {"Fixed": 16}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
+        "pad_type_id": 0, "pad_token": "[PAD]"
+    });
+    std::fs::write(&path, file.to_string()).unwrap();
+    let theirs = WordPiece::from_file(&path, None).unwrap();
+    let text = "the the the the the the the";
+    assert_eq!(theirs.encode(text), ours.encode(text));
+    assert_eq!(theirs.encode(text).len(), 7);
 }

@@ -179,15 +179,15 @@ impl WordPiece {
                 .map_err(library)?;
             tokenizer.with_post_processor(Some(template));
         }
+        // Files often set a maximum length; here the caller decides, and nothing is cut silently.
+        tokenizer.with_truncation(None).map_err(library)?;
+        tokenizer.with_padding(None);
         let join = Join::of(&tokenizer, special).ok_or_else(|| {
             let [cls, sep] = [special.cls, special.sep].map(|id| &tokens[id as usize]);
             Error::Failed(format!(
                 "the tokenizer's post_processor does not put {cls} before and {sep} after a text"
             ))
         })?;
-        // Files often set a maximum length; here the caller decides, and nothing is cut silently.
-        tokenizer.with_truncation(None).map_err(library)?;
-        tokenizer.with_padding(None);
         Ok(Self {
             inner: Arc::new(Inner {
                 continuation: (tokens.iter().zip(0..))
