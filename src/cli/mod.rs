@@ -61,7 +61,7 @@ impl Cli {
             Command::Vocab(args) => vocab::run(args),
             Command::Pretrain(args) => pretrain::run(args),
             Command::Distill(args) => distill::run(args),
-            Command::Finetune(args) => finetune::run(args),
+            Command::Finetune(args) => finetune::run(*args),
             Command::Evaluate(args) => evaluate::run(args),
             Command::Predict(args) => predict::run(args),
             Command::Score(args) => score::run(args),
@@ -91,7 +91,7 @@ enum Command {
     /// Train a smaller model that imitates a trained one
     Distill(distill::Args),
     /// Train a model for a task: GLUE, multiple choice, entities, your own data
-    Finetune(finetune::Args),
+    Finetune(Box<finetune::Args>),
     /// Measure a fine-tuned model on labelled data
     Evaluate(evaluate::Args),
     /// Answer with a fine-tuned model, in the format of the task's submissions

@@ -160,7 +160,8 @@ fn bad_input_gets_one_sentence_after_the_lines_before_it() {
         (
             b"\x7fELF\x02\x01\x01\0\0\n",
             "",
-            "stdin: this is a binary file or in another encoding; expected UTF-8 text",
+            "stdin: this is a binary file or in another encoding; expected UTF-8 text (Latin-1 is converted \
+             by iconv -f latin1 -t utf-8 FILE > NEW)",
         ),
         (b"\xff\xfet\0h\0e\0\n\0", "", "stdin: this looks like UTF-16; expected UTF-8 text"),
     ] {

@@ -87,6 +87,9 @@ pub(crate) struct Args {
     training: TrainingArgs,
 }
 
+/// The names of results with the files that they are measured on, and which rows of the training file are held out.
+type DevFiles = (Vec<(&'static str, PathBuf)>, Option<Split>);
+
 /// The name of a development file's results, and its rows.
 type Measured = (&'static str, Box<dyn Dataset>);
 
@@ -208,7 +211,7 @@ impl Args {
 
     /// Returns the names of results and the files that they are measured on, and which rows of the training file
     /// are held out for that.
-    fn dev_files(&self, train: &Path) -> Result<(Vec<(&'static str, PathBuf)>, Option<Split>)> {
+    fn dev_files(&self, train: &Path) -> Result<DevFiles> {
         let held_out = |share| {
             let split = Split { share, seed: self.seed };
             Ok((vec![("dev", train.to_owned())], Some(split)))
