@@ -38,7 +38,7 @@ def main():
                 with tempfile.TemporaryDirectory() as out:
                     command = [options.cloze, "finetune", task, "--json", "--out", out]
                     command += ["--data", options.glue / folder, "--model", options.model]
-                    command += ["--epochs", options.epochs, "--seed", seed, "--dtype", dtype]
+                    command += ["--epochs", options.epochs, "--lr", 5e-5, "--seed", seed, "--dtype", dtype]
                     done = subprocess.run(
                         [str(word) for word in command], capture_output=True, check=True
                     )

@@ -41,6 +41,8 @@ TASKS = {
     "squad": ("squad", "f1", 1, ["--limit", "8000", "--epochs", "2", "--batch", "16", "--lr", "1e-4"]),
 }
 
+# The paper's rate, unless a task's recipe names another one; a model's width decides Cloze's default.
+RATE = ["--lr", "5e-5"]
 # PyTorch's AdamW; Cloze would take the 1e-6 of google-research/bert.
 EPSILON = ["--adam-epsilon", "1e-8"]
 
@@ -59,9 +61,13 @@ def ours(options, task, turn, more=()):
     folder, _, _, recipe = TASKS[task]
     with tempfile.TemporaryDirectory() as out:
         command = [options.cloze, "finetune", task, "--json", "--out", out, "--model", options.model, *EPSILON, *more]
-        command += ["--data", options.data / folder, *recipe, "--seed", turn]
+        command += ["--data", options.data / folder, *rated(recipe), "--seed", turn]
         command += ["--fold", turn] if task == "codah" else []
         return run(command, options.threads)
+
+
+def rated(recipe):
+    return recipe if "--lr" in recipe else [*recipe, *RATE]
 
 
 def peer(options, task, turn):

@@ -60,7 +60,7 @@ def pairs(options):
             ours = [cloze, "bench", "train", "--json", *shape]
             yield f"{size} {batch}x{seq} {dtype}", ours, [python, peers / "torch_step.py", *shape]
     for dtype, pad, limit in [("f32", "sorted", 0), ("f32", "max", 800), ("bf16", "sorted", 0)]:
-        common = ["--model", options.model, "--epochs", 1, "--dtype", dtype]
+        common = ["--model", options.model, "--epochs", 1, "--lr", 5e-5, "--dtype", dtype]
         if limit:
             common += ["--limit", limit]
         ours = [cloze, "finetune", "mrpc", "--data", options.glue / "MRPC", "--json"]

@@ -3,7 +3,7 @@ weights and at the same rates, and compares the losses step by step.
 
     pip install torch transformers
     cloze finetune mrpc --data MRPC --model DIR --out start --limit 32 --epochs 1 --lr 1e-30
-    cloze finetune mrpc --data MRPC --model start --out run --adam-epsilon 1e-8 --dropout 0 --seed 1
+    cloze finetune mrpc --data MRPC --model start --out run --lr 5e-5 --adam-epsilon 1e-8 --dropout 0 --seed 1
     python benches/peers/in_step.py --data MRPC --start start --run run [--steps N]
 
 The first command makes the head that both start from. Without dropout nothing is random: the losses should

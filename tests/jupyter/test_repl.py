@@ -61,6 +61,10 @@ class Terminal:
             lines.pop()
         return lines
 
+    def last(self):
+        """Returns the last line, or an empty text: while the screen is drawn anew, it can be empty."""
+        return (self.lines() or [""])[-1]
+
     def text(self):
         return "\n".join(self.lines())
 
@@ -80,13 +84,13 @@ class Terminal:
     def begun(self, text):
         """Types a text and waits until the screen shows it."""
         self.keys(text)
-        self.until(lambda: self.lines()[-1].endswith(text.rstrip()))
+        self.until(lambda: self.last().endswith(text.rstrip()))
 
     def cell(self, code):
         """Runs a cell on a clear screen and returns the lines that it shows."""
         self.keys("\x0c" + code + "\r")
         self.prompted()
-        self.until(lambda: self.lines()[-1] == ">>")
+        self.until(lambda: self.last() == ">>")
         return self.lines()[1:-1]
 
     def colour(self, text):
@@ -160,16 +164,16 @@ class InATerminal(unittest.TestCase):
         self.terminal.keys("\t")
         self.terminal.shows("() -> (2, 3) f32 cpu")
         self.terminal.keys("u\t")
-        self.terminal.until(lambda: self.terminal.lines()[-1] == ">> tensor.square")
+        self.terminal.until(lambda: self.terminal.last() == ">> tensor.square")
 
     def test_alt_h_shows_the_signature_and_keeps_the_line(self):
         self.terminal.cell("let wide: Tensor<Rank2<2, 9>, f32, Cpu> = Cpu::default().ones();")
         self.terminal.begun("wide.maximum()")
         self.terminal.keys("\x1b[D\x1bh")
         self.terminal.shows("fn maximum<R>(self: (2, 9) f32 cpu, rhs: (2, 9) f32 cpu")
-        self.terminal.until(lambda: self.terminal.lines()[-1] == ">> wide.maximum()")
+        self.terminal.until(lambda: self.terminal.last() == ">> wide.maximum()")
         self.terminal.keys("wide.clone()")
-        self.terminal.until(lambda: self.terminal.lines()[-1] == ">> wide.maximum(wide.clone())")
+        self.terminal.until(lambda: self.terminal.last() == ">> wide.maximum(wide.clone())")
         self.terminal.keys("\x03")
         self.terminal.prompted()
 
@@ -231,7 +235,7 @@ class Leaving(unittest.TestCase):
                 terminal.close()
             again = Terminal(history)
             again.keys("\x1b[A")
-            again.until(lambda: again.lines()[-1] == ">> let other = 2;")
+            again.until(lambda: again.last() == ">> let other = 2;")
             again.keys("\x0c\x1b[A")
             again.until(lambda: again.lines() == [">> fn kept() {", "    1", "}"])
             again.keys("\x03")

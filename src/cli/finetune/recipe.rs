@@ -42,7 +42,7 @@ pub(super) struct RecipeArgs {
     #[arg(long, value_name = "N", conflicts_with = "batch")]
     batch_tokens: Option<usize>,
     /// Highest learning rate, reached after the warm-up [default: by the model's width: 1e-3 below 256,
-    /// 2e-4 below 512, 5e-5 below 1024, else 2e-5; with --frozen 1e-3]
+    /// 1e-4 below 512, 5e-5 below 1024, else 2e-5; with --frozen 1e-3]
     #[arg(long, value_name = "RATE")]
     lr: Option<f64>,
     /// Try several learning rates and use the best on the development data: those given, or four that
@@ -102,7 +102,7 @@ fn whole_epochs(text: &str) -> std::result::Result<u32, String> {
 fn usual_rate(width: usize) -> f64 {
     match width {
         0..256 => 1e-3,
-        256..512 => 2e-4,
+        256..512 => 1e-4,
         512..1024 => 5e-5,
         _ => 2e-5,
     }
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn narrow_models_learn_faster_and_few_rows_are_read_more_often() {
-        assert_eq!([128, 384, 768, 1024].map(usual_rate), [1e-3, 2e-4, 5e-5, 2e-5]);
+        assert_eq!([128, 384, 768, 1024].map(usual_rate), [1e-3, 1e-4, 5e-5, 2e-5]);
         assert_eq!(usual_rates(768), RATES);
         assert_eq!(usual_rates(128), [2e-3, 1e-3, 5e-4, 2.5e-4]);
         assert_eq!([1, 10, 20, 49, 50, 5000].map(usual_epochs), [10, 10, 8, 4, 3, 3]);
