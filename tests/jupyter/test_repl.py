@@ -90,7 +90,9 @@ class Terminal:
         """Runs a cell on a clear screen and returns the lines that it shows."""
         self.keys("\x0c" + code + "\r")
         self.prompted()
-        self.until(lambda: self.last() == ">>")
+        # The prompt may be that of the cell before, drawn once more: then this cell is not on the screen yet.
+        first = (">> " + code)[: self.screen.columns].rstrip()
+        self.until(lambda: self.last() == ">>" and self.lines()[0] == first)
         return self.lines()[1:-1]
 
     def colour(self, text):
