@@ -2,14 +2,13 @@
 
     python benches/newcomer.py --squad SQUAD/train-v1.1.json.gz --model MINILM --cloze target/release/cloze
 
-Writes a CSV of 5,452 questions on six subjects (as many as TREC's training set has; the subjects are the six articles
-of SQuAD 1.1 with the most questions), trains three epochs in batches of 32 at a learning rate of 1e-4, measures on a
-tenth that is held out, and times each whole process: start-up, tokenising, training, measuring, saving. The programs take
+Writes CSV files of the questions on six subjects, the articles of SQuAD 1.1 with the most questions (3,819 to train on,
+545 to measure on; like TREC's set, short questions with six labels), trains three epochs in batches of 32 at a learning rate of 1e-4, measures on
+those held out, and times each whole process: start-up, tokenising, training, measuring, saving. The programs take
 turns, and the medians count. Needs torch, transformers and accelerate.
 """
 
 import argparse
-import collections
 import csv
 import gzip
 import json
@@ -21,13 +20,13 @@ import sys
 import tempfile
 import time
 
-ROWS, HELD_OUT, EPOCHS, BATCH, RATE = 5452, 545, 3, 32, 1e-4
+HELD_OUT, EPOCHS, BATCH, RATE = 545, 3, 32, 1e-4
 
 
 def write_csv(squad, folder):
     data = json.load(gzip.open(squad))["data"]
     sizes = {a["title"]: sum(len(p["qas"]) for p in a["paragraphs"]) for a in data}
-    subjects = sorted(sizes, key=sizes.get)[-12:]
+    subjects = sorted(sizes, key=sizes.get)[-6:]
     rows = [
         (qa["question"].strip(), article["title"])
         for article in data
@@ -35,15 +34,12 @@ def write_csv(squad, folder):
         for paragraph in article["paragraphs"]
         for qa in paragraph["qas"]
     ]
-    counts = collections.Counter(label for _, label in rows)
-    six = {label for label, _ in counts.most_common(6)}
-    rows = [row for row in rows if row[1] in six]
     # A fixed shuffle, so that both files have all subjects.
     rows.sort(key=lambda row: hash_of(row[0]))
-    for name, part in [("train.csv", rows[HELD_OUT:ROWS]), ("dev.csv", rows[:HELD_OUT])]:
+    for name, part in [("train.csv", rows[HELD_OUT:]), ("dev.csv", rows[:HELD_OUT])]:
         with open(folder / name, "w", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *part])
-    return len(rows[HELD_OUT:ROWS])
+    return len(rows[HELD_OUT:])
 
 
 def hash_of(text):
