@@ -142,7 +142,7 @@ impl Run {
 }
 
 /// Returns the settings of the runs: the tables with two columns in the model card that Cloze wrote, each
-/// setting with its table's heading. There are none without a card.
+/// setting with its table's heading. Without a card the list is empty.
 fn settings(folder: &Path) -> Result<BTreeMap<String, String>> {
     let path = folder.join("README.md");
     if !path.is_file() {

@@ -23,7 +23,7 @@ pub(super) struct OwnRow {
     pub(super) entities: [usize; 2],
 }
 
-/// Reads a row; `texts` says that it is a text although nothing else tells.
+/// Reads a row; with `texts`, a line in no other format is a text.
 pub(super) fn own_row(path: &Path, row: &Row, expected: &Tags<'_>, texts: bool) -> Result<OwnRow> {
     let spans = match row.fields.get(1) {
         Some(Some(Field::Text(json))) => spans::parse(json),

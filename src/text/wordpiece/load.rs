@@ -119,7 +119,7 @@ impl WordPiece {
         Staged::place(self.stage(dir, true)?)
     }
 
-    /// Stages the same files for a model that tells the segments of two texts apart, or does not.
+    /// Stages the same files; `segments` is whether the model has different embeddings for the two texts of a pair.
     pub(crate) fn stage(&self, dir: &Path, segments: bool) -> Result<Vec<Staged>> {
         let tokenizer = self.inner.tokenizer.to_string(true).map_err(library)?;
         let mut config = match self.inner.kind {
