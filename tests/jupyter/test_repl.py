@@ -88,11 +88,13 @@ class Terminal:
 
     def cell(self, code):
         """Runs a cell on a clear screen and returns the lines that it shows."""
-        self.keys("\x0c" + code + "\r")
+        self.keys("\x0c")
+        self.until(lambda: self.lines() == [">>"])
+        # What was drawn so far belongs to the cell before. A prompt alone on the screen does, too.
+        self.prompts = self.written.count(READING)
+        self.keys(code + "\r")
         self.prompted()
-        # The prompt may be that of the cell before, drawn once more: then this cell is not on the screen yet.
-        first = (">> " + code)[: self.screen.columns].rstrip()
-        self.until(lambda: self.last() == ">>" and self.lines()[0] == first)
+        self.until(lambda: self.last() == ">>" and self.lines() != [">>"])
         return self.lines()[1:-1]
 
     def colour(self, text):
