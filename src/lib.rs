@@ -115,6 +115,7 @@ pub mod predict;
 #[cfg(feature = "charts")]
 pub mod prelude;
 pub mod random;
+pub mod ranks;
 pub mod tasks;
 pub mod text;
 pub mod train;

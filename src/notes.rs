@@ -7,6 +7,10 @@
 use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether this process prints no messages.
+static SILENT: AtomicBool = AtomicBool::new(false);
 
 /// Writes a line to standard error like `eprintln!`, but ignores errors and escapes control characters.
 #[macro_export]
@@ -17,8 +21,21 @@ macro_rules! note {
     };
 }
 
+/// From now on, prints no messages: of the ranks of a run, only the first does.
+pub fn silence() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether this process prints no messages.
+pub fn is_silent() -> bool {
+    SILENT.load(Ordering::Relaxed)
+}
+
 /// Writes a message and a line end to standard error.
 pub fn line(text: Arguments<'_>) {
+    if is_silent() {
+        return;
+    }
     let text = text.to_string();
     // If standard error cannot be written, there is nowhere to report that.
     let _ = writeln!(std::io::stderr().lock(), "{}", visible(&text));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The folders and files of `src`: each imports only from groups before its own.
 const ORDER: &[&[&str]] = &[
     &["error"],
-    &["notes", "interrupt", "random", "memory", "bytes"],
+    &["notes", "interrupt", "random", "memory", "bytes", "ranks"],
     &["files"],
     &["text"],
     &["download"],

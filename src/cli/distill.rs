@@ -19,7 +19,7 @@ use crate::train::pretraining::{Start, learning_rate};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    run: RunArgs,
+    pub(crate) run: RunArgs,
     /// Folder of a model with a masked-LM head, or the name of one on the Hub; the student gets its
     /// vocabulary, width and settings
     #[arg(long, value_name = "DIR|NAME")]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::shared::checks::at_least_one;
 use crate::cli::shared::classes;
+use crate::cli::shared::ranks::Shareable;
 use crate::cli::shared::stdio::say;
 use crate::cli::shared::task::{FinetunedArgs, line, with_negative_numbers};
 use crate::error::Result;
@@ -30,6 +31,12 @@ pub(crate) struct Args {
     /// Print one JSON object on stdout
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    pub(crate) fn shareable(&mut self) -> Shareable<'_> {
+        Shareable { engine: self.model.engine, out: None }
+    }
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {

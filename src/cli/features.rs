@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::cli::shared::engine::EngineArgs;
+use crate::cli::shared::ranks::Shareable;
 use crate::cli::shared::stdio::answer_lines;
 use crate::data::Sequences;
 use crate::error::{Error, Result};
@@ -170,6 +171,10 @@ fn json(
 }
 
 impl Args {
+    pub(crate) fn shareable(&mut self) -> Shareable<'_> {
+        Shareable { engine: self.engine, out: self.out.as_mut() }
+    }
+
     /// Loads the model with the chosen settings.
     fn load(&self) -> Result<Embedder> {
         let (setup, layers) = (self.engine.setup()?, parse_layers(&self.layers)?);

@@ -22,8 +22,10 @@ mod vocab;
 
 use std::process::ExitCode;
 
-use crate::error::{Error, Result};
+use self::shared::ranks::Shareable;
+use crate::error::Result;
 use crate::note;
+use crate::train::parallel::Launch;
 
 /// Learn BERT by building it; train and use it.
 #[derive(clap::Parser)]
@@ -34,6 +36,12 @@ pub struct Cli {
     /// Threads for computing [default: RAYON_NUM_THREADS, else as many as the processor has]
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
+    /// Number of this process among those that train together, from 0 [default: as mpirun, srun or torchrun says]
+    #[arg(long, global = true, value_name = "R", requires = "world")]
+    rank: Option<usize>,
+    /// Number of these processes
+    #[arg(long, global = true, value_name = "N", requires = "rank")]
+    world: Option<usize>,
 }
 
 impl Cli {
@@ -48,32 +56,52 @@ impl Cli {
         }
     }
 
-    fn work(self) -> Result<()> {
-        if let Some(threads) = self.threads {
-            shared::checks::at_least_one([("--threads", threads as u64)])?;
-            // Fails only if the pool exists already, and nothing has been computed yet.
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-            pool.build_global().map_err(|e| Error::Failed(format!("--threads {threads}: {e}")))?;
+    fn work(mut self) -> Result<()> {
+        shared::checks::at_least_one([("--threads", self.threads.unwrap_or(1) as u64)])?;
+        let launch = Launch::find(self.rank, self.world)?;
+        let joined = shared::ranks::begin(launch.as_ref(), self.command.shareable(), self.threads)?;
+        let result = self.command.run();
+        match joined {
+            Some(joined) => joined.end(result),
+            None => result,
         }
-        match self.command {
-            Command::Lessons(args) => lessons::run(args),
-            Command::Tokenize(args) => tokenize::run(args),
-            Command::Vocab(args) => vocab::run(args),
-            Command::Pretrain(args) => pretrain::run(args),
-            Command::Distill(args) => distill::run(args),
-            Command::Finetune(args) => finetune::run(*args),
-            Command::Evaluate(args) => evaluate::run(args),
-            Command::Predict(args) => predict::run(args),
-            Command::Score(args) => score::run(args),
-            Command::Features(args) => features::run(args),
-            Command::Attention(args) => attention::run(args),
-            Command::FillMask(args) => fill_mask::run(args),
-            Command::Nsp(args) => nsp::run(args),
-            Command::Bench(args) => bench::run(args),
-            Command::Data(args) => data::run(args),
-            Command::Convert(args) => convert::run(args),
-            Command::Push(args) => push::run(args),
-            Command::Records(args) => records::run(args),
+    }
+}
+
+impl Command {
+    /// Returns the options of a command whose work ranks can share.
+    fn shareable(&mut self) -> Option<Shareable<'_>> {
+        Some(match self {
+            Self::Pretrain(args) => args.run.shareable(),
+            Self::Distill(args) => args.run.shareable(),
+            Self::Finetune(args) => args.shareable(),
+            Self::Evaluate(args) => args.shareable(),
+            Self::Predict(args) => args.shareable(),
+            Self::Features(args) => args.shareable(),
+            _ => return None,
+        })
+    }
+
+    fn run(self) -> Result<()> {
+        match self {
+            Self::Lessons(args) => lessons::run(args),
+            Self::Tokenize(args) => tokenize::run(args),
+            Self::Vocab(args) => vocab::run(args),
+            Self::Pretrain(args) => pretrain::run(args),
+            Self::Distill(args) => distill::run(args),
+            Self::Finetune(args) => finetune::run(*args),
+            Self::Evaluate(args) => evaluate::run(args),
+            Self::Predict(args) => predict::run(args),
+            Self::Score(args) => score::run(args),
+            Self::Features(args) => features::run(args),
+            Self::Attention(args) => attention::run(args),
+            Self::FillMask(args) => fill_mask::run(args),
+            Self::Nsp(args) => nsp::run(args),
+            Self::Bench(args) => bench::run(args),
+            Self::Data(args) => data::run(args),
+            Self::Convert(args) => convert::run(args),
+            Self::Push(args) => push::run(args),
+            Self::Records(args) => records::run(args),
         }
     }
 }

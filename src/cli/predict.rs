@@ -1,18 +1,20 @@
 //! `cloze predict`: prints a fine-tuned model's answers in the task's official layout, as JSON lines or as CSV.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use crate::cli::shared::checks::refuse;
-use crate::cli::shared::stdio::still_read;
+use crate::cli::shared::ranks::Shareable;
+use crate::cli::shared::stdio::{stdout, still_read};
 use crate::cli::shared::task::{FinetunedArgs, with_negative_numbers};
 use crate::engine::inference::logits;
 use crate::error::{Error, Result};
 use crate::files::{create_folder, write_atomic};
 use crate::model::Part;
 use crate::note;
+use crate::ranks::Ranks;
 use crate::tasks::{Answers, Kind, Role};
 
 #[derive(clap::Args)]
@@ -52,7 +54,16 @@ enum Format {
     Csv,
 }
 
+impl Args {
+    pub(crate) fn shareable(&mut self) -> Shareable<'_> {
+        Shareable { engine: self.model.engine, out: self.out.as_mut() }
+    }
+}
+
 pub(crate) fn run(args: Args) -> Result<()> {
+    if args.input == Path::new("-") && Ranks::of_process().size() > 1 {
+        refuse!("--input -: only one of several ranks has the standard input; expected a file");
+    }
     let format = if args.json { Format::Jsonl } else { args.format };
     if args.logits && format == Format::Tsv {
         refuse!("--logits: a submission has no place for them; expected --format jsonl or csv too");
@@ -123,7 +134,7 @@ fn save(answers: &Answers, folder: &Path) -> Result<()> {
 }
 
 fn print(answers: &Answers, format: Format) -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     let written = match format {
         Format::Tsv => {
             let main = answers.documents.first();

@@ -20,7 +20,7 @@ use crate::train::pretraining::{Start, first_seq, new_config, paragraphs, parts}
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    run: RunArgs,
+    pub(crate) run: RunArgs,
     /// tiny, mini, small, medium, minilm, base, large, or the path of a config.json [default: tiny]
     #[arg(long, value_name = "SIZE|CONFIG")]
     size: Option<String>,

@@ -50,6 +50,16 @@ pub enum BatchSize {
     Tokens(usize),
 }
 
+impl BatchSize {
+    /// Returns this limit `n` times.
+    pub fn times(self, n: usize) -> Self {
+        match self {
+            Self::Examples(count) => Self::Examples(count * n),
+            Self::Tokens(count) => Self::Tokens(count * n),
+        }
+    }
+}
+
 impl Sequences {
     /// Tokenises `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` in the way of the vocabulary, truncated to `max_len` tokens: the longer of
     /// the two loses its last piece until both fit (google-research/bert, run_classifier.py,

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::PretrainingScores;
 use crate::data::pretraining::PretrainingBatch;
+use crate::error::Result;
+use crate::ranks::Ranks;
 
 /// Added to squared norms, as in PyTorch's cosine embedding loss.
 pub(super) const EPSILON: f32 = 1e-12;
@@ -41,12 +43,17 @@ impl Default for Distillation {
 impl Distillation {
     /// Returns the weights of single tokens of `batch`, so that the gradients of its parts add up.
     pub fn weights(&self, batch: &PretrainingBatch) -> DistillationWeights {
-        let masked = batch.masked_rows.len().max(1) as f64;
+        self.weights_of_counts(batch.masked_rows.len(), batch.packed.rows())
+    }
+
+    /// Returns the weights for a batch with this many masked tokens, and tokens, on all ranks.
+    pub fn weights_of_counts(&self, masked: usize, rows: usize) -> DistillationWeights {
+        let masked = masked.max(1) as f64;
         DistillationWeights {
             temperature: self.temperature as f32,
             soft: (self.ce / masked) as f32,
             hard: (self.mlm / masked) as f32,
-            cosine: (self.cos / batch.packed.rows().max(1) as f64) as f32,
+            cosine: (self.cos / rows.max(1) as f64) as f32,
         }
     }
 }
@@ -108,6 +115,12 @@ impl DistillationScores {
         recipe.ce * self.soft / self.hard.mlm_total.max(1) as f64
             + recipe.mlm * self.hard.mean_mlm_loss()
             + recipe.cos * self.cosine / self.rows.max(1) as f64
+    }
+
+    /// Returns the sums of all ranks' scores.
+    pub fn of_all(self, ranks: &Ranks) -> Result<Self> {
+        let [soft, cosine, rows] = ranks.sum([self.soft, self.cosine, self.rows as f64])?;
+        Ok(Self { hard: self.hard.of_all(ranks)?, soft, cosine, rows: rows as u64 })
     }
 }
 

@@ -80,12 +80,19 @@ pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logi
         })
         .collect();
     let mut values = vec![0.0; total];
-    for batch in sequences.by_length(BatchSize::Tokens(BATCH_TOKENS)) {
+    let batches = sequences.by_length(BatchSize::Tokens(BATCH_TOKENS));
+    let ranks = engine.ranks().clone();
+    let mut own = Vec::new();
+    // Neighbours have similar lengths, so that dealing the batches out gives every rank as much work.
+    for batch in batches.iter().skip(ranks.rank()).step_by(ranks.size()) {
         crate::interrupt::poll();
-        let packed = sequences.batch(&batch);
-        let logits = engine.task_logits(&packed)?;
-        let mut rest = &logits[..];
-        for &example in &batch {
+        own.extend(engine.task_logits(&sequences.batch(batch))?);
+    }
+    let all = ranks.gather_values(own)?;
+    let mut rests: Vec<&[f32]> = all.iter().map(Vec::as_slice).collect();
+    for (index, batch) in batches.iter().enumerate() {
+        let rest = &mut rests[index % ranks.size()];
+        for &example in batch {
             let (own, others) = rest.split_at(count(example));
             if own.iter().any(|logit| !logit.is_finite()) {
                 return Err(Error::Failed(format!(
@@ -102,7 +109,7 @@ pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logi
                 own
             };
             values[ends[example] - own.len()..ends[example]].copy_from_slice(own);
-            rest = others;
+            *rest = others;
         }
     }
     Ok(Logits { values, ends, outputs })

@@ -18,6 +18,7 @@ pub mod memory;
 mod numerics;
 pub mod objective;
 pub mod optimizer;
+mod reduction;
 mod reference;
 pub(crate) mod simd;
 pub(crate) mod state;
@@ -33,6 +34,7 @@ use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
+use crate::ranks::Ranks;
 
 pub use cpu::{CpuEngine, global_norm, measured_peak, round_to_bf16};
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
@@ -89,6 +91,20 @@ impl PretrainingScores {
     }
 }
 
+impl PretrainingScores {
+    /// Returns the sums of all ranks' scores.
+    pub fn of_all(self, ranks: &Ranks) -> Result<Self> {
+        let counts = [self.mlm_correct, self.mlm_total, self.nsp_correct, self.nsp_total];
+        // A f64 holds every count exactly.
+        let [a, b, c, d] = counts.map(|count| count as f64);
+        let [mlm_loss, nsp_loss, a, b, c, d] =
+            ranks.sum([self.mlm_loss, self.nsp_loss, a, b, c, d])?;
+        let [mlm_correct, mlm_total, nsp_correct, nsp_total] =
+            [a, b, c, d].map(|count| count as u64);
+        Ok(Self { mlm_loss, mlm_correct, mlm_total, nsp_loss, nsp_correct, nsp_total })
+    }
+}
+
 impl AddAssign for PretrainingScores {
     fn add_assign(&mut self, other: Self) {
         self.mlm_loss += other.mlm_loss;
@@ -113,10 +129,12 @@ impl LossWeights {
     /// Returns the weights in [the loss](PretrainingScores::loss) of `batch`: one over the number
     /// of each, so that the gradients of the batch's parts add up to those of the whole.
     pub fn of(batch: &PretrainingBatch) -> Self {
-        Self {
-            masked: 1.0 / batch.masked_rows.len().max(1) as f32,
-            pair: 1.0 / batch.next_labels.len().max(1) as f32,
-        }
+        Self::of_counts(batch.masked_rows.len(), batch.next_labels.len())
+    }
+
+    /// Returns the weights for a batch with this many masked tokens and pairs on all ranks.
+    pub fn of_counts(masked: usize, pairs: usize) -> Self {
+        Self { masked: 1.0 / masked.max(1) as f32, pair: 1.0 / pairs.max(1) as f32 }
     }
 }
 
@@ -161,8 +179,30 @@ pub trait Engine: Send {
         })
     }
 
-    /// Clips the gradients by their global norm, updates the parameters and zeroes the gradients.
-    /// Returns the norm before clipping; if that is not finite, the parameters and the moments stay
+    /// Makes the engine that of one of several ranks: [`update`](Engine::update) adds up their gradients first.
+    ///
+    /// # Errors
+    /// If the engine can only train alone.
+    fn join(&mut self, ranks: &Ranks) -> Result<()> {
+        match ranks.size() {
+            1 => Ok(()),
+            size => Err(Error::Usage(format!(
+                "this engine can't train on {size} ranks: expected the backend cpu or cuda"
+            ))),
+        }
+    }
+
+    /// Returns the ranks that train together.
+    fn ranks(&self) -> &Ranks {
+        Ranks::ALONE
+    }
+
+    /// Announces that the next gradients are the last of a step: their sums over the ranks may start while the
+    /// backward pass still runs.
+    fn last_part(&mut self) {}
+
+    /// Clips the gradients, summed over all ranks, by their global norm, updates the parameters and zeroes the
+    /// gradients. Returns the norm before clipping; if that is not finite, the parameters and the moments stay
     /// unchanged.
     fn update(&mut self, update: &Update) -> Result<f64>;
 
@@ -345,6 +385,9 @@ pub enum Recompute {
 pub struct Setup {
     /// The engine.
     pub backend: Backend,
+    /// Whether the gradients of a batch are added up in an order that does not depend on the number of ranks that
+    /// share it.
+    pub deterministic: bool,
     /// The precision of matrix products.
     pub precision: Precision,
     /// The activations that are recomputed.
@@ -353,13 +396,18 @@ pub struct Setup {
 
 impl From<Backend> for Setup {
     fn from(backend: Backend) -> Self {
-        Self { backend, precision: Precision::default(), recompute: Recompute::default() }
+        Self {
+            backend,
+            deterministic: false,
+            precision: Precision::default(),
+            recompute: Recompute::default(),
+        }
     }
 }
 
 impl Setup {
-    /// Builds an engine with these parameters. The reference engine supports only f32 and the sizes
-    /// that have a type.
+    /// Builds an engine with these parameters, which belongs to the ranks of this process. The reference engine
+    /// supports only f32 and the sizes that have a type.
     pub fn engine(
         self,
         config: &Config,
@@ -367,7 +415,7 @@ impl Setup {
         values: Vec<f32>,
     ) -> Result<Box<dyn BertEngine>> {
         self.check()?;
-        Ok(match self.backend.resolve().0 {
+        let mut engine: Box<dyn BertEngine> = match self.backend.resolve().0 {
             #[cfg(not(feature = "dfdx-cuda"))]
             Backend::Reference => Box::new(Reference::new(config, layout, values)?),
             #[cfg(feature = "dfdx-cuda")]
@@ -376,9 +424,12 @@ impl Setup {
             Backend::Cpu | Backend::Auto => {
                 let engine = CpuEngine::new(config, layout, values)?;
                 let engine = engine.with_precision(self.precision);
-                Box::new(engine.with_recompute(self.recompute == Recompute::Layers))
+                let engine = engine.with_recompute(self.recompute == Recompute::Layers);
+                Box::new(engine.with_fixed_order(self.deterministic))
             }
-        })
+        };
+        engine.join(Ranks::of_process())?;
+        Ok(engine)
     }
 
     /// Measures the floating-point operations per second that large matrix products reach with this

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::simd::Simd;
 use super::{Backend, CpuEngine, Setup, cuda};
+use crate::ranks::Ranks;
 
 /// The engine and hardware of a run, as far as its last bits depend on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,16 @@ pub struct Numerics {
     pub processor: String,
     /// Sequences that the model runs at once; 0 for the whole batch.
     pub micro_batch: usize,
+    /// Processes that share the work; 1 if a state of an earlier version lacks it.
+    #[serde(default = "one")]
+    pub ranks: usize,
+    /// Whether gradients are added up in an order that does not depend on the ranks; likewise not.
+    #[serde(default)]
+    pub deterministic: bool,
+}
+
+fn one() -> usize {
+    1
 }
 
 impl Numerics {
@@ -39,6 +50,8 @@ impl Numerics {
             unit,
             processor: format!("{} with caches of {}", Simd::detect().name(), caches.join(" and ")),
             micro_batch,
+            ranks: Ranks::of_process().size(),
+            deterministic: setup.deterministic,
         }
     }
 
@@ -49,6 +62,8 @@ impl Numerics {
                 ("the engine", n.backend.clone()),
                 ("the unit that multiplies matrices", n.unit.clone()),
                 ("the processor", n.processor.clone()),
+                ("the number of ranks", n.ranks.to_string()),
+                ("--deterministic", n.deterministic.to_string()),
                 (
                     "the micro-batch",
                     match n.micro_batch {

@@ -197,13 +197,28 @@ pub fn embed(
     sequences: &Sequences,
     settings: &Settings,
 ) -> Result<Vec<Vec<f32>>> {
-    let mut all = vec![Vec::new(); sequences.len()];
-    for which in sequences.by_length(BatchSize::Tokens(BATCH_TOKENS)) {
+    let batches = sequences.by_length(BatchSize::Tokens(BATCH_TOKENS));
+    let ranks = engine.ranks().clone();
+    let mut own = Vec::new();
+    for batch in batches.iter().skip(ranks.rank()).step_by(ranks.size()) {
         crate::interrupt::poll();
-        let batch = sequences.batch(&which);
-        let vectors = embed_batch(engine, &batch, settings)?;
-        for (&index, vectors) in batch.examples.iter().zip(vectors) {
-            all[index as usize] = vectors;
+        let vectors = embed_batch(engine, &sequences.batch(batch), settings)?;
+        own.extend(vectors.into_iter().flatten());
+    }
+    let gathered = ranks.gather_values(own)?;
+    let mut rests: Vec<&[f32]> = gathered.iter().map(Vec::as_slice).collect();
+    let width = settings.width(engine.config().hidden_size);
+    let mut all = vec![Vec::new(); sequences.len()];
+    for (number, batch) in batches.iter().enumerate() {
+        let rest = &mut rests[number % ranks.size()];
+        for &sequence in batch {
+            let vectors = match settings.pool {
+                Pool::None => sequences.ids(sequence).len(),
+                Pool::Cls | Pool::Mean => 1,
+            };
+            let (own, others) = rest.split_at(vectors * width);
+            all[sequence] = own.to_vec();
+            *rest = others;
         }
     }
     Ok(all)

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, Parameter};
 
 use super::identity::{Distilled, checksum};
-use super::step::micro_batches;
+use super::step::{Counts, micro_batches};
 
 /// A trained model whose predictions on every batch are the student's targets.
 pub struct Teacher {
@@ -46,22 +46,27 @@ impl Teacher {
         Distilled { recipe: self.recipe, teacher: self.checksum }
     }
 
-    /// Adds the student's gradients of a batch, in parts of `size` sequences (0 for the whole batch).
-    /// Returns the loss and the student's scores.
+    /// Adds the student's gradients of this rank's share of a batch, in parts of `size` sequences (0 for the whole
+    /// share). `counts` are those of the whole batch. Returns its loss and the student's scores.
     pub(super) fn gradients(
         &mut self,
         student: &mut dyn PretrainingEngine,
-        batch: &PretrainingBatch,
+        share: &PretrainingBatch,
+        counts: &Counts,
         size: usize,
         dropout: Dropout,
     ) -> Result<(f64, PretrainingScores)> {
-        let weights = self.recipe.weights(batch);
+        let weights = self.recipe.weights_of_counts(counts.masked, counts.rows);
         let mut scores = DistillationScores::default();
-        for part in micro_batches(batch, size) {
+        for (part, is_last) in micro_batches(share, size) {
+            if is_last {
+                student.last_part();
+            }
             let targets = &mut self.targets;
             self.engine.soft_targets(&part.packed, &part.masked_rows, targets)?;
             scores += student.distillation_gradients_of_part(&part, targets, weights, dropout)?;
         }
+        let scores = scores.of_all(&student.ranks().clone())?;
         Ok((scores.loss(&self.recipe), scores.hard))
     }
 }

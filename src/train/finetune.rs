@@ -330,6 +330,13 @@ impl<'a> Finetuner<'a> {
         stop: &Stop,
     ) -> Result<()> {
         self.outcome.planned = self.steps();
+        let ranks = self.engine.ranks().clone();
+        if ranks.size() > 1 {
+            ranks.agree("the step", &self.outcome.done().to_string())?;
+            ranks.agree("the run", &format!("{:?}", self.identity))?;
+        }
+        // One rank writes the files.
+        let folder = folder.filter(|_| ranks.is_first());
         let (mut step, mut epoch) = (0, 0);
         while step < self.outcome.planned {
             let mut batches = self.epoch(epoch);
@@ -341,7 +348,7 @@ impl<'a> Finetuner<'a> {
                     continue;
                 }
                 crate::interrupt::poll();
-                if stop.requested() {
+                if ranks.any(stop.requested())? {
                     return Ok(());
                 }
                 match self.train_step(batch, step)? {

@@ -57,8 +57,8 @@ pub fn balanced(targets: &Targets, classes: usize) -> Result<Vec<f32>> {
 }
 
 impl Loss {
-    /// Adds the gradients of the mean loss of the examples in `batch` to the engine's, at most `micro_batch`
-    /// examples at a time (0 for all at once). Returns the loss and the number of tokens.
+    /// Adds the gradients of the mean loss of the examples in `batch` to the engine's, those of its rank's share at
+    /// most `micro_batch` examples at a time (0 for all at once). Returns the loss and the number of tokens.
     pub fn gradients(
         &self,
         engine: &mut dyn TaskEngine,
@@ -67,15 +67,21 @@ impl Loss {
         micro_batch: usize,
         dropout: Dropout,
     ) -> Result<(f64, u64)> {
-        let size = match micro_batch {
-            0 => batch.len(),
-            size => size,
-        };
+        let ranks = engine.ranks().clone();
         let outputs = outputs(engine)?;
         let terms = self.terms(&data.targets_of(batch), outputs);
         let weight = (1.0 / terms) as f32;
         let (mut loss, mut tokens) = (0.0, 0);
-        for part in batch.chunks(size) {
+        let share = &batch[ranks.share(batch.len())];
+        let parts = share.chunks(match micro_batch {
+            0 => share.len().max(1),
+            size => size,
+        });
+        let last = parts.len().saturating_sub(1);
+        for (index, part) in parts.enumerate() {
+            if index == last {
+                engine.last_part();
+            }
             let packed = data.sequences.batch(part);
             tokens += packed.rows() as u64;
             let targets = data.targets_of(part);
@@ -93,7 +99,8 @@ impl Loss {
             engine.task_gradients(&packed, dropout, &mut score)?;
             loss += scored;
         }
-        Ok((loss / terms, tokens))
+        let [loss, tokens] = ranks.sum([loss, tokens as f64])?;
+        Ok((loss / terms, tokens as u64))
     }
 
     /// Returns the mean loss of logits of whole examples.

@@ -13,6 +13,7 @@ pub mod finetuning;
 pub mod guard;
 pub mod identity;
 pub mod loss;
+pub mod parallel;
 pub mod pretrain;
 pub mod pretraining;
 pub mod progress;

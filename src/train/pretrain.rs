@@ -17,17 +17,17 @@ use crate::text::WordPiece;
 use super::checkpoint;
 use super::distill::Teacher;
 use super::guard::{Guard, GuardSettings};
-use super::identity::{ORDER, PretrainingIdentity, Recipe};
+use super::identity::{ORDER, PretrainingIdentity, Recipe, checksum};
 use super::report::{EvalReport, History, Report, StepReport};
 use super::schedule::Schedule;
-use super::step::{self, Step, micro_batches};
+use super::step::{self, Counts, Step, micro_batches};
 use super::stop::Stop;
 use crate::engine::optimizer::{Optimizer, Update};
 
 /// The hyperparameters and options of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Sequences a step.
+    /// Sequences a step, of all ranks together.
     pub batch: usize,
     /// Upper limit of the sequences that are computed at once: gradient accumulation over the parts of a
     /// batch. 0 for no limit.
@@ -276,10 +276,14 @@ impl Pretrainer {
         report: &mut dyn Report,
         stop: &Stop,
     ) -> Result<()> {
+        self.agree()?;
+        let ranks = self.engine.ranks().clone();
+        // One rank writes the files.
+        let folder = folder.filter(|_| ranks.is_first());
         if self.step == 0 {
             self.evaluate_and_report(report)?;
         }
-        while self.step < self.settings.schedule.total && !stop.requested() {
+        while self.step < self.settings.schedule.total && !ranks.any(stop.requested())? {
             crate::interrupt::poll();
             match self.train_step()? {
                 Step::Done(done) => {
@@ -309,15 +313,31 @@ impl Pretrainer {
         Ok(())
     }
 
+    /// Checks that all ranks train the same model with the same data and settings.
+    fn agree(&self) -> Result<()> {
+        let ranks = self.engine.ranks();
+        if ranks.size() == 1 {
+            return Ok(());
+        }
+        ranks.agree("the step", &self.step.to_string())?;
+        ranks.agree("the run", &format!("{:?}", self.identity()))?;
+        ranks.agree("the settings", &format!("{:?}", self.recipe()))?;
+        let parameters = checksum(&self.engine.snapshot()?.parameters);
+        ranks.agree("the parameters (by checksum)", &format!("{parameters:08x}"))
+    }
+
     fn train_step(&mut self) -> Result<Step<StepReport>> {
         let started = Instant::now();
         let step = self.step + 1;
         let (data, first_phase, settings) = (&self.data, &self.first_phase, &self.settings);
+        let ranks = self.engine.ranks().clone();
+        let share = ranks.share(settings.batch);
         // Batch k of a run depends only on the seed and k.
         let batch_after = |done: u64| {
             let phase = phase_at(first_phase, done + 1);
             let data = phase.map_or(data, |phase| &phase.data);
-            data.batch(done, settings.batch)
+            let start = done * settings.batch as u64;
+            data.examples(start + share.start as u64..start + share.end as u64)
         };
         let batch = match self.next.take() {
             Some((done, batch)) if done == self.step => batch,
@@ -332,7 +352,7 @@ impl Pretrainer {
             (computed, next)
         });
         self.next = next.map(|batch| (step, batch));
-        let (loss, scores) = computed?;
+        let (loss, scores, tokens) = computed?;
         let update = Update {
             optimizer: self.settings.optimizer,
             learning_rate: self.settings.schedule.rate(step),
@@ -350,7 +370,7 @@ impl Pretrainer {
                 nsp_loss: scores.mean_nsp_loss(),
                 learning_rate: update.learning_rate,
                 norm,
-                tokens_per_s: batch.packed.rows() as f64 / started.elapsed().as_secs_f64(),
+                tokens_per_s: tokens / started.elapsed().as_secs_f64(),
             }),
         })
     }
@@ -387,23 +407,35 @@ impl Pretrainer {
     }
 }
 
-/// Adds the gradients of a batch, part by part. Returns their loss and the scores.
+/// Adds the gradients of this rank's share of a batch, part by part. Returns the loss, the scores and the number of
+/// tokens of the whole batch.
 fn gradients(
     engine: &mut dyn PretrainingEngine,
     teacher: Option<&mut Teacher>,
-    batch: &PretrainingBatch,
+    share: &PretrainingBatch,
     micro_batch: usize,
     dropout: Dropout,
-) -> Result<(f64, PretrainingScores)> {
-    if let Some(teacher) = teacher {
-        return teacher.gradients(engine, batch, micro_batch, dropout);
-    }
-    let weights = LossWeights::of(batch);
-    let mut scores = PretrainingScores::default();
-    for part in micro_batches(batch, micro_batch) {
-        scores += engine.pretraining_gradients_of_part(&part, weights, dropout)?;
-    }
-    Ok((scores.loss(), scores))
+) -> Result<(f64, PretrainingScores, f64)> {
+    let ranks = engine.ranks().clone();
+    let counts = [share.packed.rows(), share.masked_rows.len(), share.next_labels.len()];
+    let [rows, masked, pairs] = ranks.sum(counts.map(|count| count as f64))?;
+    let counts = Counts { rows: rows as usize, masked: masked as usize, pairs: pairs as usize };
+    let (loss, scores) = match teacher {
+        Some(teacher) => teacher.gradients(engine, share, &counts, micro_batch, dropout)?,
+        None => {
+            let weights = LossWeights::of_counts(counts.masked, counts.pairs);
+            let mut scores = PretrainingScores::default();
+            for (part, is_last) in micro_batches(share, micro_batch) {
+                if is_last {
+                    engine.last_part();
+                }
+                scores += engine.pretraining_gradients_of_part(&part, weights, dropout)?;
+            }
+            let scores = scores.of_all(&ranks)?;
+            (scores.loss(), scores)
+        }
+    };
+    Ok((loss, scores, rows))
 }
 
 /// Returns the first phase if it includes this step.
@@ -421,11 +453,17 @@ fn measure(
     let wanted = available.min(settings.evaluate_on);
     let size = settings.batch.min(wanted);
     let mut scores = PretrainingScores::default();
+    let ranks = engine.ranks().clone();
+    let share = ranks.share(size);
     for k in 0..(wanted / size) as u64 {
         crate::interrupt::poll();
-        let batch = held_out.batch(k, size)?;
-        scores += engine.pretraining_scores(&batch)?;
+        let start = k * size as u64;
+        if !share.is_empty() {
+            let batch = held_out.examples(start + share.start as u64..start + share.end as u64)?;
+            scores += engine.pretraining_scores(&batch)?;
+        }
     }
+    let scores = scores.of_all(&ranks)?;
     Ok(EvalReport::of(step, &scores))
 }
 

@@ -51,19 +51,30 @@ pub(super) fn update(
     Ok(Step::Skipped(fault))
 }
 
-/// Splits a batch into micro-batches of `size` sequences; 0 for the whole batch.
+/// What the losses of a batch divide by, counted over all ranks.
+pub(super) struct Counts {
+    /// Tokens.
+    pub rows: usize,
+    /// Masked tokens.
+    pub masked: usize,
+    /// Pairs.
+    pub pairs: usize,
+}
+
+/// Splits a batch into micro-batches of `size` sequences (0 for the whole batch), each with whether it is the last.
 pub(super) fn micro_batches(
     batch: &PretrainingBatch,
     size: usize,
-) -> impl Iterator<Item = Cow<'_, PretrainingBatch>> {
+) -> impl Iterator<Item = (Cow<'_, PretrainingBatch>, bool)> {
     let sequences = batch.packed.sequences();
     let size = if size == 0 { sequences } else { size };
     let starts = (0..sequences).step_by(size.max(1));
     starts.map(move |start| {
-        if size >= sequences {
+        let part = if size >= sequences {
             Cow::Borrowed(batch)
         } else {
             Cow::Owned(batch.slice(start..sequences.min(start + size)))
-        }
+        };
+        (part, start + size >= sequences)
     })
 }

@@ -18,6 +18,7 @@ use self::selection::{Selection, SelectionArgs};
 use super::shared::checks::{at_least_one, refuse, share};
 use super::shared::classes;
 use super::shared::memory;
+use super::shared::ranks::Shareable;
 use super::shared::task::{TaskArgs, with_negative_numbers};
 use super::shared::training::TrainingArgs;
 use crate::cli::shared::run_folder::RunFolder;
@@ -30,6 +31,7 @@ use crate::lessons::data::MODEL;
 use crate::model::Part;
 use crate::model::weights::{self, Model, wordpiece_of};
 use crate::note;
+use crate::ranks::Ranks;
 use crate::tasks::{self, Dataset, Files, Role, Task};
 use crate::train::finetune::Settings;
 use crate::train::task::describe;
@@ -131,7 +133,8 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
     if head.is_none() {
         let (size, option) = ((0, 0), "--micro-batch");
         let mut run = memory::Run::new(config, &first.layout, setup, size, option);
-        run.work = memory::largest(sequences, settings.batch, settings.micro_batch);
+        let batch = args.recipe.batch();
+        run.work = memory::largest(sequences, batch, settings.micro_batch);
         run.check()?;
     }
     settings.frozen = head.as_ref().map(Head::describe);
@@ -171,7 +174,14 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
 }
 
 impl Args {
+    pub(crate) fn shareable(&mut self) -> Shareable<'_> {
+        Shareable { engine: self.training.engine.run, out: Some(&mut self.out) }
+    }
+
     fn check(&self) -> Result<()> {
+        if self.frozen.on() && Ranks::of_process().size() > 1 {
+            refuse!("--frozen: the encoder's vectors are computed once; start a single process");
+        }
         if self.data.is_none() && self.train.is_none() {
             match &self.dev {
                 Some(_) => refuse!("--train FILE is needed beside --dev: what to learn from"),

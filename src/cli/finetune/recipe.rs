@@ -9,6 +9,7 @@ use crate::data::{Examples, Sequences, Targets};
 use crate::error::Result;
 use crate::model::{Config, Tuning};
 use crate::note;
+use crate::ranks::Ranks;
 use crate::train::loss::{Loss, balanced};
 use crate::train::schedule::Decay;
 
@@ -156,7 +157,8 @@ impl RecipeArgs {
         self.lr_search.is_some()
     }
 
-    fn batch(&self) -> BatchSize {
+    /// Returns the size of one rank's share of a batch.
+    pub(super) fn batch(&self) -> BatchSize {
         match self.batch_tokens {
             Some(tokens) => BatchSize::Tokens(tokens),
             None => BatchSize::Examples(self.batch),
@@ -179,7 +181,7 @@ impl RecipeArgs {
         train: &Examples,
         frozen: bool,
     ) -> Result<Recipe> {
-        let width = config.hidden_size;
+        let (width, ranks) = (config.hidden_size, Ranks::of_process().size());
         let usual_rate = if frozen { FROZEN_RATE } else { usual_rate(width) };
         let rates = match (&self.lr_search, self.lr) {
             (Some(given), _) if given.is_empty() => usual_rates(width).to_vec(),
@@ -188,7 +190,7 @@ impl RecipeArgs {
         };
         let epochs = self.epochs.unwrap_or_else(|| match frozen {
             true => FROZEN_EPOCHS,
-            false => usual_epochs(steps_of_an_epoch(&train.sequences, self.batch())),
+            false => usual_epochs(steps_of_an_epoch(&train.sequences, self.batch().times(ranks))),
         });
         self.report(&rates, usual_rate, epochs, width);
         let one_class = matches!(
@@ -206,7 +208,7 @@ impl RecipeArgs {
         Ok(Recipe {
             epochs,
             max_steps: self.max_steps,
-            batch: self.batch(),
+            batch: self.batch().times(ranks),
             rates,
             usual_rate,
             schedule: self.schedule,

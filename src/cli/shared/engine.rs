@@ -22,7 +22,8 @@ pub(crate) struct EngineArgs {
     /// matrix units for them, and uses TF32 on a GPU
     #[arg(long, value_enum, default_value_t = Matmul::Exact)]
     matmul: Matmul,
-    /// Give the same bits in every run on the same device; all engines always do
+    /// Add up the parts of a batch in a fixed order: several ranks then compute the same bits as one that computes
+    /// their parts as micro-batches. Without ranks, every run on the same device gives the same bits anyway
     #[arg(long)]
     deterministic: bool,
 }
@@ -31,7 +32,7 @@ pub(crate) struct EngineArgs {
 #[derive(clap::Args, Debug, Clone, Copy)]
 pub(crate) struct TrainingEngineArgs {
     #[command(flatten)]
-    run: EngineArgs,
+    pub(crate) run: EngineArgs,
     /// Compute layers again in the backward pass instead of keeping them: less memory, more work
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "layers")]
     recompute: Option<Recompute>,
@@ -68,7 +69,8 @@ impl EngineArgs {
                 refuse!("--matmul fast is a way to compute f32 products: not with --dtype {dtype}");
             }
         };
-        let setup = Setup { precision, ..self.backend.into() };
+        let deterministic = self.deterministic;
+        let setup = Setup { precision, deterministic, ..self.backend.into() };
         setup.check()?;
         Ok(setup)
     }

@@ -7,6 +7,7 @@ pub(super) mod memory;
 pub(super) mod pretraining;
 pub(super) mod programs;
 pub(super) mod progress;
+pub(super) mod ranks;
 pub(super) mod records;
 pub(super) mod run_folder;
 pub(super) mod size;

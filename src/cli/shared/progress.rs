@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::note;
-use crate::notes::visible;
+use crate::notes::{is_silent, visible};
 use crate::train::{EvalReport, Report, StepReport};
 
 /// How often a run without a terminal prints a line.
@@ -25,7 +25,10 @@ impl TrainingBar {
         // The template is a constant: it parses, or every run of the tests fails.
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {msg}, {eta} left")
             .expect("a valid template");
-        let bar = ProgressBar::new(total).with_style(style);
+        let bar = match is_silent() {
+            true => ProgressBar::hidden(),
+            false => ProgressBar::new(total).with_style(style),
+        };
         bar.set_position(done);
         bar.reset_eta();
         Self { bar, total, last_line: Instant::now(), smooth: None }

@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Stdin, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::ranks::Ranks;
 use crate::text::reader::Lines;
 
 /// Upper limit of the input that is read and answered at once, in bytes.
@@ -18,9 +19,17 @@ macro_rules! say {
 }
 pub(in crate::cli) use say;
 
+/// Returns where answers go: stdout on the first rank. The other ranks have the same answers and drop them.
+pub(crate) fn stdout() -> Box<dyn Write> {
+    match Ranks::of_process().is_first() {
+        true => Box::new(io::stdout().lock()),
+        false => Box::new(io::sink()),
+    }
+}
+
 /// Prints a line.
 pub(crate) fn line(text: Arguments<'_>) -> Result<()> {
-    still_read(writeln!(io::stdout().lock(), "{text}")).map(|_| ())
+    still_read(writeln!(stdout(), "{text}")).map(|_| ())
 }
 
 /// Returns whether anybody still reads stdout. A reader that stops early, as in `cloze … | head`, is no
@@ -40,12 +49,19 @@ pub(crate) fn answer_lines(
 ) -> Result<()> {
     let reader = BufReader::with_capacity(BUFFER_BYTES, io::stdin());
     let mut lines = Lines::new(reader, Path::new("stdin"));
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
+    let ranks = Ranks::of_process();
     loop {
-        let (batch, fault) = next_batch(&mut lines);
+        // Only the first rank has the input.
+        let (batch, fault) = match ranks.is_first() {
+            true => next_batch(&mut lines),
+            false => (Vec::new(), None),
+        };
+        let batch = shared(ranks, batch)?;
         for answer in answers(&batch)? {
             if !still_read(writeln!(out, "{answer}"))? {
-                return Ok(());
+                // The other ranks wait for lines.
+                return shared(ranks, Vec::new()).map(drop);
             }
         }
         if let Some(error) = fault {
@@ -55,6 +71,17 @@ pub(crate) fn answer_lines(
             return Ok(());
         }
     }
+}
+
+/// Returns the first rank's lines on all ranks.
+fn shared(ranks: &Ranks, lines: Vec<String>) -> Result<Vec<String>> {
+    if ranks.size() == 1 {
+        return Ok(lines);
+    }
+    let all =
+        ranks.gather(lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect())?;
+    // The first rank's lines are text.
+    Ok(String::from_utf8_lossy(&all[0]).lines().map(str::to_owned).collect())
 }
 
 /// Returns the available lines, at least one unless the input has ended.

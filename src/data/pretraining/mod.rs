@@ -16,6 +16,7 @@ mod order;
 mod pairs;
 mod store;
 
+use std::ops::Range;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -330,9 +331,14 @@ impl PretrainingData {
     /// Returns batch `k` of a run: the examples from `k * batch_size` on.
     pub fn batch(&self, k: u64, batch_size: usize) -> Result<PretrainingBatch> {
         let start = k * batch_size as u64;
+        self.examples(start..start + batch_size as u64)
+    }
+
+    /// Returns these examples of a run as a batch.
+    pub fn examples(&self, which: Range<u64>) -> Result<PretrainingBatch> {
         let mut batch = PretrainingBatch::default();
         let mut plans = Plans::default();
-        for index in start..start + batch_size as u64 {
+        for index in which {
             let example = self.example_with(index, &mut plans)?;
             let row = batch.packed.rows() as u32;
             for target in &example.targets {

@@ -31,6 +31,7 @@ use crate::engine::optimizer::{Moments, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
 use crate::random::Site;
+use crate::ranks::Ranks;
 
 use self::attention::Scratch;
 pub(crate) use self::dropout::Mask;
@@ -48,6 +49,7 @@ use self::norm::{NormRanges, Statistics};
 pub use self::optimizer::global_norm;
 use self::run::Run;
 
+use super::reduction::Reduction;
 use super::simd::Simd;
 use super::state::{Snapshot, State};
 use super::{
@@ -114,6 +116,11 @@ pub struct CpuEngine {
     precision: Precision,
     /// Whether the backward pass recomputes layers instead of reading stored activations.
     recompute: bool,
+    /// Whether each part's gradients are computed from zero and then added to those of the parts before.
+    fixed_order: bool,
+    reduction: Reduction,
+    /// Parts of the step whose gradients have been accumulated.
+    parts: u64,
     model: Model,
     activations: Activations,
     /// Number of forward passes so far.
@@ -195,6 +202,9 @@ impl CpuEngine {
             simd: Simd::detect(),
             precision: Precision::F32,
             recompute: false,
+            fixed_order: false,
+            reduction: Reduction::new(Ranks::ALONE, layout),
+            parts: 0,
             model,
             activations,
             passes: 0,
@@ -217,6 +227,28 @@ impl CpuEngine {
     pub fn with_recompute(mut self, recompute: bool) -> Self {
         self.recompute = recompute;
         self
+    }
+
+    /// Computes the gradients of each part of a batch from zero and then adds them up, so that the sums have the
+    /// same bits as those of ranks that compute one part each. Takes the memory of another copy of the gradients.
+    pub fn with_fixed_order(mut self, fixed_order: bool) -> Self {
+        self.fixed_order = fixed_order;
+        self
+    }
+
+    /// Runs a part of a training step, which adds its gradients to the engine's.
+    fn part<R: Send>(&mut self, run: impl FnOnce(&mut Self) -> Result<R> + Send) -> Result<R> {
+        self.parts += 1;
+        if !self.fixed_order || self.parts == 1 {
+            return on_the_pool(|| run(self));
+        }
+        // Sums that start within this part would lack the parts before it.
+        self.reduction.hold();
+        let zeros = vec![0.0; self.state.gradients.len()];
+        let before = std::mem::replace(&mut self.state.gradients, zeros);
+        let result = on_the_pool(|| run(self));
+        self.state.add(&before);
+        result
     }
 
     fn check(&self, batch: &Packed) -> Result<()> {
@@ -316,6 +348,7 @@ impl CpuEngine {
             layout: &self.state.layout,
             values: &self.state.values,
             parameter_gradients: &mut self.state.gradients,
+            reduction: &mut self.reduction,
             embedding_sums: &a.embedding_sums[..rows * h],
             embedding_statistics: &a.embedding_statistics[..rows],
             hidden: &mut a.hidden,
@@ -398,11 +431,29 @@ impl Engine for CpuEngine {
         Ok(self.state.snapshot())
     }
 
+    fn join(&mut self, ranks: &Ranks) -> Result<()> {
+        self.reduction = Reduction::new(ranks, &self.state.layout);
+        Ok(())
+    }
+
+    fn ranks(&self) -> &Ranks {
+        self.reduction.ranks()
+    }
+
+    fn last_part(&mut self) {
+        self.reduction.last_part();
+    }
+
     fn update(&mut self, update: &Update) -> Result<f64> {
+        self.parts = 0;
+        self.reduction.complete(&mut self.state.gradients)?;
         Ok(on_the_pool(|| self.state.update(update)))
     }
 
     fn discard(&mut self) -> Result<()> {
+        self.parts = 0;
+        // The other ranks wait for the sums that have been started.
+        self.reduction.complete(&mut self.state.gradients)?;
         self.state.gradients.fill(0.0);
         Ok(())
     }
@@ -433,9 +484,9 @@ impl PretrainingEngine for CpuEngine {
         weights: LossWeights,
         dropout: Dropout,
     ) -> Result<PretrainingScores> {
-        on_the_pool(|| {
-            self.encode(&batch.packed, Some(dropout), &mut |_, _| {})?
-                .pretraining(batch, Some(weights))
+        self.part(|engine| {
+            let mut run = engine.encode(&batch.packed, Some(dropout), &mut |_, _| {})?;
+            run.pretraining(batch, Some(weights))
         })
     }
 
@@ -446,9 +497,9 @@ impl PretrainingEngine for CpuEngine {
         weights: DistillationWeights,
         dropout: Dropout,
     ) -> Result<DistillationScores> {
-        on_the_pool(|| {
-            self.encode(&batch.packed, Some(dropout), &mut |_, _| {})?
-                .distillation(batch, targets, weights)
+        self.part(|engine| {
+            let mut run = engine.encode(&batch.packed, Some(dropout), &mut |_, _| {})?;
+            run.distillation(batch, targets, weights)
         })
     }
 
@@ -498,7 +549,7 @@ impl TaskEngine for CpuEngine {
         dropout: Dropout,
         loss: &mut (dyn FnMut(&mut [f32]) + Send),
     ) -> Result<()> {
-        on_the_pool(|| self.encode(batch, Some(dropout), &mut |_, _| {})?.task(loss))
+        self.part(|engine| engine.encode(batch, Some(dropout), &mut |_, _| {})?.task(loss))
     }
 
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {

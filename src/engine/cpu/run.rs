@@ -2,6 +2,7 @@
 //! tables.
 
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::reduction::Reduction;
 use crate::engine::{
     DistillationScores, DistillationWeights, LossWeights, PretrainingScores, SoftTargets,
     check_targets, objective,
@@ -25,6 +26,7 @@ pub struct Run<'a> {
     pub layout: &'a Layout,
     pub values: &'a [f32],
     pub parameter_gradients: &'a mut [f32],
+    pub reduction: &'a mut Reduction,
     pub embedding_sums: &'a [f32],
     pub embedding_statistics: &'a [Statistics],
     pub hidden: &'a mut [Vec<f32>],
@@ -183,6 +185,8 @@ impl Run<'_> {
             };
             let (gradients, d) = (&mut *self.parameter_gradients, &mut *self.gradients);
             layer.backward(pass, values, x, saved, gradients, d, self.scratch);
+            let layers = self.model.layers.len();
+            self.reduction.finished(layers - index, self.parameter_gradients);
         }
         if first.is_some() {
             return;

@@ -10,12 +10,14 @@ use std::time::Instant;
 use super::checks::{at_least_one, positions, positive, refuse, require, share};
 use super::memory;
 use super::progress::{TrainingBar, measured};
+use super::ranks::Shareable;
 use super::training::{TrainingArgs, read_state};
 use crate::cli::shared::run_folder::RunFolder;
 use crate::data::{Packing, PretrainingOptions};
 use crate::error::Result;
 use crate::model::{Config, Layout};
 use crate::note;
+use crate::ranks::Ranks;
 use crate::train::checkpoint;
 use crate::train::identity::Recipe;
 use crate::train::pretrain::State;
@@ -47,7 +49,7 @@ pub(crate) struct RunArgs {
     /// The first phase's share of the steps [default: 0.8]; the paper's is 0.9
     #[arg(long, value_name = "SHARE")]
     phase_share: Option<f64>,
-    /// Sequences a step
+    /// Sequences a step; with several ranks those of each
     #[arg(long, default_value_t = 16)]
     batch: usize,
     /// Highest learning rate, reached after the warm-up [default: for a new model 1e-4 from 768 wide
@@ -127,6 +129,10 @@ impl RunArgs {
             _folder: folder,
             state: resume.then(|| read_state(&self.out)).transpose()?.flatten(),
         })
+    }
+
+    pub(crate) fn shareable(&mut self) -> Shareable<'_> {
+        Shareable { engine: self.training.engine.run, out: Some(&mut self.out) }
     }
 
     fn check(&self) -> Result<()> {
@@ -259,7 +265,8 @@ impl RunArgs {
     }
 
     fn settings(&self, lr: f64) -> Settings {
-        let mut settings = Settings::new(self.steps, self.batch, lr);
+        let batch = self.batch * Ranks::of_process().size();
+        let mut settings = Settings::new(self.steps, batch, lr);
         settings.schedule.warmup = (self.steps as f64 * self.training.warmup) as u64;
         settings.save_every = self.save_every;
         settings.max_norm = self.max_grad_norm;

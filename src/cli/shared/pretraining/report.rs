@@ -10,6 +10,7 @@ use crate::cli::shared::records;
 use crate::cli::shared::training::{describe, or_empty, spike};
 use crate::data::{Packing, PretrainingData};
 use crate::engine::Setup;
+use crate::ranks::Ranks;
 use crate::train::card::{Card, Measured};
 use crate::train::identity::{PretrainingIdentity, Recipe};
 use crate::train::record::{About, Chart};
@@ -94,9 +95,13 @@ pub(crate) fn identity(run: &PretrainingIdentity) -> Vec<(&'static str, String)>
     });
     let checksum = or_empty(run.checksum.map(|sum| format!("{sum:08x}")));
     let text = "the text, or the order of its files (by checksum),";
+    let batch = match Ranks::of_process().size() {
+        1 => "--batch",
+        _ => "--batch times the number of ranks",
+    };
     vec![
         ("--seed", run.seed.to_string()),
-        ("--batch", run.batch.to_string()),
+        (batch, run.batch.to_string()),
         ("--seq", run.max_len.to_string()),
         ("--first-seq", run.first_max_len.to_string()),
         ("--whole-word", run.whole_word.to_string()),
@@ -143,7 +148,7 @@ impl RunArgs {
             .row("starts from", &model.origin.words)
             .row("learns", learned(model))
             .row("steps", self.steps)
-            .row("sequences a step", self.batch)
+            .row("sequences a step", settings.batch)
             .row("longest sequence", self.seq());
         if first_seq < self.seq() {
             let first = format!("{first_seq}, for {} steps", trainer.recipe().first_until);

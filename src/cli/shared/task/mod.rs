@@ -57,7 +57,7 @@ pub(crate) struct FinetunedArgs {
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     #[command(flatten)]
-    engine: EngineArgs,
+    pub(crate) engine: EngineArgs,
 }
 
 /// Parses a task's name, in any case and with or without hyphens.
