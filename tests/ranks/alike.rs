@@ -126,7 +126,7 @@ fn spans_are_found_alike() {
         json!({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}).to_string()
     };
     folder.write("train.json", &questions(0..42)).write("dev.json", &questions(42..53));
-    tuned_alike(&folder, "squad1", "train.json", "dev.json", &[]);
+    tuned_alike(&folder, "squad", "train.json", "dev.json", &[]);
 }
 
 #[test]
