@@ -167,9 +167,13 @@ impl Target<'_> {
         }
         // An `Id`'s name has exactly one slash.
         let (organisation, own) = name.split_once('/').unwrap_or_default();
-        let request = json!({
-            "type": "model", "name": own, "organization": organisation, "private": private,
-        });
+        let mut request = json!({"type": "model", "name": own, "organization": organisation});
+        // Without either, the Hub takes the organisation's default, which is usually public.
+        if private {
+            // The name of today's huggingface_hub, and the earlier one, which other servers may know alone.
+            request["visibility"] = "private".into();
+            request["private"] = true.into();
+        }
         let _: Value = self.post_json(&format!("{endpoint}/api/repos/create"), JSON, &request)?;
         Ok(())
     }
