@@ -37,6 +37,8 @@ use crate::train::{Records, Stop, checkpoint};
 
 /// The share of the training rows that is held out if there is no development file.
 const HELD_OUT: f64 = 0.1;
+/// The task that divides its only file itself.
+const CODAH: &str = "codah";
 
 #[derive(clap::Args)]
 #[command(mut_args(with_negative_numbers))]
@@ -179,6 +181,9 @@ impl Args {
             }
         }
         share("--split", self.split.unwrap_or_default())?;
+        if self.split.is_some() && self.task.task == CODAH {
+            refuse!("--split: codah is divided by --fold, which holds a fifth of its rows out");
+        }
         // The file is read for its labels first.
         if self.train.as_deref() == Some(Path::new("-")) {
             refuse!("--train -: training data is read more than once, so a file is needed");
@@ -220,8 +225,7 @@ impl Args {
             (Some(path), _) => Ok((vec![("dev", a_file("--dev", path)?)], None)),
             (None, Some(0.0)) => Ok((Vec::new(), None)),
             (None, Some(share)) => held_out(share),
-            // The task itself divides its only file.
-            (None, None) if self.train.is_some() && self.task.task == "codah" => {
+            (None, None) if self.train.is_some() && self.task.task == CODAH => {
                 Ok((vec![("dev", train.to_owned())], None))
             }
             (None, None) if self.train.is_some() => held_out(HELD_OUT),
