@@ -64,7 +64,7 @@ impl Words {
             Labels::Training(path) => {
                 let rows = columns
                     .open(path, 2)?
-                    .read(bad, |row| own_row(path, &row, &Tags::Any, false))?;
+                    .read(bad, |file, row| own_row(file, &row, &Tags::Any, false))?;
                 let texts = rows.iter().any(|row| row.text.is_some());
                 (discovered(&in_scheme(path, rows, bad)?), texts)
             }
@@ -91,7 +91,7 @@ impl Words {
             reading.notes.extend(table.note());
         }
         let texts = self.texts || table.is_plain();
-        table.read(reading.bad, |row| own_row(path, &row, &tags, texts))
+        table.read(reading.bad, |file, row| own_row(file, &row, &tags, texts))
     }
 }
 
