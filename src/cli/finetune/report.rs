@@ -138,12 +138,14 @@ impl Args {
         let name = records::name_of(&self.out);
         let base = records::name_of_model(&self.model);
         let hub = hub_name(task.name()).filter(|_| self.train.is_none() && self.dev.is_none());
-        let (dataset, config) = hub.unzip();
+        let (official, config) = hub.unzip();
+        let held_out = self.dev.is_none() && (self.split.is_some() || self.hub.train.is_some());
+        let own = if held_out { &self.hub.train } else { &self.hub.dev };
         let results = kept.scores.iter().map(|(result, scores)| OnData {
             data: format!("{} ({result})", task.name()),
-            dataset: dataset.unwrap_or("own-data").to_owned(),
+            dataset: own.as_deref().or(official).unwrap_or("own-data").to_owned(),
             config: config.clone().flatten(),
-            split: split(task.name(), result),
+            split: if held_out { "train" } else { split(task.name(), result) },
             scores: numbers(scores)
                 // Counts of rows and thresholds don't measure the model.
                 .filter(|(name, _)| !name.contains("thresh") && scores[*name].is_f64())
@@ -179,7 +181,7 @@ impl Args {
             ),
             pipeline,
             base_model: Some(base),
-            datasets: Vec::from_iter(dataset.map(str::to_owned)),
+            datasets: Vec::from_iter(self.hub.train.as_deref().or(official).map(str::to_owned)),
             results: results.collect(),
             tables,
             command: about.command,

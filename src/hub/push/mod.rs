@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::note;
 
 use super::remote::segment;
-use super::{Hub, Id};
+use super::{Hub, Id, Kind};
 
 pub use files::{ModelFile, files_of_model};
 
@@ -114,7 +114,8 @@ struct Committed {
 /// If the name is none, there is no token, or the Hub refuses it or can't be reached.
 pub fn push(push: &Push) -> Result<Pushed> {
     let Push { name, revision, .. } = push;
-    let id = Id::parse(&format!("{name}@{revision}")).filter(|id| id.name == *name);
+    let id = Id::parse(Kind::Model, &format!("{name}@{revision}"));
+    let id = id.filter(|id| id.name == *name);
     let Some(id) = id else {
         return Err(Error::Usage(format!(
             "{name} and the branch {revision}: a name on the Hub is needed, such as your-name/your-model"
@@ -234,7 +235,7 @@ impl Target<'_> {
 
     /// Returns the address of an operation on the branch.
     fn api(&self, what: &str) -> String {
-        let Id { name, revision } = &self.id;
+        let Id { name, revision, .. } = &self.id;
         format!("{}/api/models/{name}/{what}/{}", self.hub.endpoint, segment(revision))
     }
 
