@@ -92,6 +92,10 @@ mod tests {
         let literal = folder.path().join("star*.csv");
         std::fs::write(&literal, "").unwrap();
         std::fs::write(folder.path().join("star2.csv"), "").unwrap();
-        assert_eq!(found(&literal), [literal.clone()], "a file of that very name comes first");
+        assert_eq!(
+            found(&literal),
+            std::slice::from_ref(&literal),
+            "a file of that very name comes first"
+        );
     }
 }
