@@ -11,6 +11,7 @@ use crate::cli::shared::stdio::say;
 use crate::cli::shared::task::{FinetunedArgs, line, with_negative_numbers};
 use crate::error::Result;
 use crate::eval::Mistake;
+use crate::hub::Part;
 use crate::tasks::Role;
 use crate::train::task::measure_classes;
 
@@ -19,8 +20,9 @@ use crate::train::task::measure_classes;
 pub(crate) struct Args {
     #[command(flatten)]
     model: FinetunedArgs,
-    /// File of labelled rows in the task's official layout
-    #[arg(long, value_name = "FILE")]
+    /// File of labelled rows in the task's official layout; for your own data also hub:USER/NAME, a data set
+    /// of the Hub, of which the test files are read, or else the validation files
+    #[arg(long, value_name = "FILE|hub:NAME")]
     data: PathBuf,
     /// Measure on the first N rows only
     #[arg(long, value_name = "N")]
@@ -41,7 +43,12 @@ impl Args {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     at_least_one([("--limit", args.limit.unwrap_or(1) as u64)])?;
-    let mut opened = args.model.open(&args.data, Role::Dev, args.limit)?;
+    let data = match args.model.task.data_set("--data", &args.data)? {
+        Some(set) if set.has(Part::Test) => set.get(Part::Test)?,
+        Some(set) => set.get(Part::Validation)?,
+        None => args.data,
+    };
+    let mut opened = args.model.open(&data, Role::Dev, args.limit)?;
     let (scores, report) = measure_classes(opened.engine.as_mut(), opened.data.as_ref())?;
     let (task, rows) = (opened.task.name(), opened.data.rows());
     if args.json {

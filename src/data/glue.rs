@@ -183,7 +183,7 @@ impl Task {
         let columns = table::Columns::named(vec![self.a.to_owned()]);
         let table = columns.open_texts_from(input, path)?;
         notes.extend(table.note());
-        table.read(bad, |row| {
+        table.read(bad, |_, row| {
             Ok(Row {
                 index: row.place.to_string(),
                 line: row.line,

@@ -1,4 +1,4 @@
-//! A model in the cache, in the layout of Python's `huggingface_hub`: files named by their checksums in
+//! A model or a data set in the cache, in the layout of Python's `huggingface_hub`: files named by their checksums in
 //! `blobs`, links to them in `snapshots/COMMIT`, and the commit of a branch or tag in `refs`.
 
 use std::fs::{File, TryLockError};
@@ -11,18 +11,18 @@ use crate::note;
 
 use super::Id;
 
-/// A model's part of the cache.
+/// A repository's part of the cache.
 pub(super) struct Cached<'a> {
     id: &'a Id,
-    /// The model's folder in the cache.
+    /// The repository's folder in the cache.
     folder: PathBuf,
-    /// The folder of the model's locks, which Python uses too.
+    /// The folder of the repository's locks, which Python uses too.
     locks: PathBuf,
 }
 
 impl<'a> Cached<'a> {
     pub(super) fn new(cache: &Path, id: &'a Id) -> Self {
-        let name = format!("models--{}", id.name.replace('/', "--"));
+        let name = format!("{}--{}", id.kind.plural(), id.name.replace('/', "--"));
         Self { id, folder: cache.join(&name), locks: cache.join(".locks").join(name) }
     }
 
@@ -41,17 +41,41 @@ impl<'a> Cached<'a> {
         self.folder.join("refs").join(&self.id.revision)
     }
 
-    /// Returns the folder of the revision's files, or which file is missing, as the end of a sentence.
-    pub(super) fn snapshot(&self) -> std::result::Result<PathBuf, String> {
-        let commit = match std::fs::read_to_string(self.reference()) {
+    /// Returns the commit of the revision when it was last downloaded, or the revision if it is no branch or tag.
+    fn known_commit(&self) -> String {
+        match std::fs::read_to_string(self.reference()) {
             Ok(commit) => commit.trim().to_owned(),
             Err(_) => self.id.revision.clone(),
-        };
-        let folder = self.commit(&commit);
-        let missing = |what: &str| {
-            let place = self.folder.display();
-            Err(format!("the cache has no {what} of {} ({place})", self.id))
-        };
+        }
+    }
+
+    /// Returns which file is missing, as the end of a sentence.
+    pub(super) fn lacks(&self, what: &str) -> String {
+        format!("the cache has no {what} of {} ({})", self.id, self.folder.display())
+    }
+
+    /// Returns the path of the Hub's description of a commit, which Python does not keep.
+    fn description_of(&self, commit: &str) -> PathBuf {
+        self.folder.join(".cloze").join(format!("{commit}.json"))
+    }
+
+    /// Keeps the Hub's description of a commit.
+    pub(super) fn describe(&self, commit: &str, description: &[u8]) -> Result<()> {
+        let path = self.description_of(commit);
+        create_folder(&self.folder.join(".cloze"))?;
+        write_atomic(&path, description)
+    }
+
+    /// Returns the description of the revision that was kept, or what is missing, as the end of a sentence.
+    pub(super) fn description(&self) -> std::result::Result<Vec<u8>, String> {
+        let path = self.description_of(&self.known_commit());
+        std::fs::read(path).map_err(|_| self.lacks("list of the files"))
+    }
+
+    /// Returns the folder of the revision's files, or which file is missing, as the end of a sentence.
+    pub(super) fn snapshot(&self) -> std::result::Result<PathBuf, String> {
+        let folder = self.commit(&self.known_commit());
+        let missing = |what: &str| Err(self.lacks(what));
         if !folder.join(CONFIG).exists() {
             return missing(CONFIG);
         }

@@ -1,9 +1,10 @@
-//! Models of the Hugging Face Hub by name, stored in the cache that Python's `huggingface_hub` uses, and
-//! models that are sent there.
+//! Models and data sets of the Hugging Face Hub by name, stored in the cache that Python's `huggingface_hub`
+//! uses, and models that are sent there.
 
 #[cfg(test)]
 pub mod absent;
 mod cached;
+mod data_set;
 mod push;
 mod remote;
 
@@ -17,6 +18,7 @@ use crate::note;
 use cached::Cached;
 use remote::Remote;
 
+pub use data_set::{DataSet, Part};
 pub use push::{ModelFile, Push, Pushed, files_of_model, push};
 
 /// A model's name, for messages that ask for one.
@@ -38,7 +40,7 @@ pub fn folder_of(model: &Path) -> Result<PathBuf> {
             "{shown} is a file, but the folder of a model or the name of one on the Hub, such as {EXAMPLE}, is needed"
         )));
     }
-    match model.to_str().and_then(Id::parse) {
+    match model.to_str().and_then(|name| Id::parse(Kind::Model, name)) {
         Some(id) => Hub::from_environment()?.folder(&id),
         None => Err(Error::Failed(format!(
             "{shown} is neither a folder nor the name of a model on the Hub, such as {EXAMPLE} or {EXAMPLE}@main"
@@ -46,9 +48,27 @@ pub fn folder_of(model: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The name of a model on the Hub.
+/// What a repository of the Hub holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Model,
+    DataSet,
+}
+
+impl Kind {
+    /// Returns its name in addresses of the Hub's API and in the cache.
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Model => "models",
+            Self::DataSet => "datasets",
+        }
+    }
+}
+
+/// The name of a repository on the Hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Id {
+    kind: Kind,
     /// `org/name`.
     name: String,
     /// A branch, a tag or a commit.
@@ -56,7 +76,7 @@ struct Id {
 }
 
 impl Id {
-    fn parse(text: &str) -> Option<Self> {
+    fn parse(kind: Kind, text: &str) -> Option<Self> {
         let (name, revision) = match text.split_once('@') {
             Some((name, revision)) => (name, revision),
             None => (text, "main"),
@@ -67,8 +87,11 @@ impl Id {
                 && !part.contains("..")
                 && part.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
         };
-        (good(org, "-_.") && good(model, "-_.") && good(revision, "-_./"))
-            .then(|| Self { name: name.into(), revision: revision.into() })
+        (good(org, "-_.") && good(model, "-_.") && good(revision, "-_./")).then(|| Self {
+            kind,
+            name: name.into(),
+            revision: revision.into(),
+        })
     }
 }
 
@@ -131,21 +154,29 @@ impl Hub {
     /// Returns the folder with all files of the model.
     fn folder(&self, id: &Id) -> Result<PathBuf> {
         let cached = Cached::new(&self.cache, id);
-        if self.offline {
-            return cached
-                .snapshot()
-                .map_err(|missing| Error::Failed(format!("HF_HUB_OFFLINE is set, and {missing}")));
-        }
         let remote = Remote { hub: self, id, cached: &cached };
+        let why = match self.ask(&remote)? {
+            Ok(description) => return remote.download(&description),
+            Err(why) => why,
+        };
+        let folder =
+            cached.snapshot().map_err(|missing| Error::Failed(format!("{why}, and {missing}")))?;
+        if !self.offline {
+            note!("{why}: {id} is taken from the cache as it is");
+        }
+        Ok(folder)
+    }
+
+    /// Asks the Hub for the description of a revision. If the cache is to be used instead, returns why, as the
+    /// start of a sentence.
+    fn ask(&self, remote: &Remote) -> Result<std::result::Result<Vec<u8>, String>> {
+        if self.offline {
+            return Ok(Err("HF_HUB_OFFLINE is set".into()));
+        }
         match remote.description() {
-            Ok(description) => remote.download(&description),
+            Ok(description) => Ok(Ok(description)),
             Err(error) if unreachable(&error) => {
-                let why = format!("{} can't be reached ({})", self.endpoint, describe(&error));
-                let folder = cached
-                    .snapshot()
-                    .map_err(|missing| Error::Failed(format!("{why}, and {missing}")))?;
-                note!("{why}: {id} is taken from the cache as it is");
-                Ok(folder)
+                Ok(Err(format!("{} can't be reached ({})", self.endpoint, describe(&error))))
             }
             Err(error) => Err(remote.refused(&error)),
         }
@@ -158,7 +189,7 @@ mod tests {
 
     #[test]
     fn names_on_the_hub_are_distinguished_from_paths() {
-        let id = |text: &str| Id::parse(text).map(|id| (id.name, id.revision));
+        let id = |text: &str| Id::parse(Kind::Model, text).map(|id| (id.name, id.revision));
         let some = |name: &str, revision: &str| Some((name.to_owned(), revision.to_owned()));
         assert_eq!(id("google-bert/bert-base"), some("google-bert/bert-base", "main"));
         assert_eq!(id("a/b.c_d@refs/pr/1"), some("a/b.c_d", "refs/pr/1"));

@@ -1,14 +1,15 @@
-//! A model on the Hub: which of its files are needed, and their download into the cache.
+//! A repository on the Hub: which files of a model are needed, and the download of files into the cache.
 //!
-//! A file's path in the cache is made of names that were checked here: its checksum, from the answer to
-//! one `HEAD` request, and its own name, which is a known one or that of a shard. Later answers don't
-//! change either.
+//! A file's path in the cache is made of names that were checked: its checksum, from the answer to one `HEAD`
+//! request, and its own name, which is a known one, that of a shard, or that of a data set's file. Later
+//! answers don't change either.
 
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::Value;
 use ureq::http::Method;
 
 use crate::download::{Digest, Limits, STALL, Steady, Wanted, ask, describe, fetch, number, send};
@@ -18,7 +19,7 @@ use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
 use crate::text::other_vocabulary;
 
 use super::cached::Cached;
-use super::{Hub, Id};
+use super::{Hub, Id, Kind};
 
 /// Files that are fetched if the repository has them, besides the configuration and the weights.
 const COMPANIONS: [&str; 7] = [
@@ -35,7 +36,7 @@ const DESCRIPTION: u64 = 4 << 20;
 /// The header with the checksum of the file behind a redirect.
 const LINKED_ETAG: &str = "x-linked-etag";
 
-/// A model on the Hub.
+/// A repository on the Hub.
 pub(super) struct Remote<'a> {
     pub(super) hub: &'a Hub,
     pub(super) id: &'a Id,
@@ -43,15 +44,25 @@ pub(super) struct Remote<'a> {
 }
 
 /// The Hub's description of a revision.
-#[derive(Deserialize)]
-struct Description {
+#[derive(Debug, Deserialize)]
+pub(super) struct Description {
     /// The commit.
-    sha: String,
+    pub(super) sha: String,
     siblings: Vec<Sibling>,
+    /// The front matter of the README.
+    #[serde(default, rename = "cardData")]
+    pub(super) card: Value,
+}
+
+impl Description {
+    /// Returns the names of the files.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        self.siblings.iter().map(|file| file.rfilename.clone()).collect()
+    }
 }
 
 /// A file of the repository.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Sibling {
     rfilename: String,
 }
@@ -59,9 +70,9 @@ struct Sibling {
 impl Remote<'_> {
     /// Requests the description of the revision, as JSON.
     pub(super) fn description(&self) -> std::result::Result<Vec<u8>, ureq::Error> {
-        let Id { name, revision } = self.id;
-        let endpoint = &self.hub.endpoint;
-        let url = format!("{endpoint}/api/models/{name}/revision/{}", segment(revision));
+        let Id { kind, name, revision } = self.id;
+        let (endpoint, kind) = (&self.hub.endpoint, kind.plural());
+        let url = format!("{endpoint}/api/{kind}/{name}/revision/{}", segment(revision));
         let response = send(ask(Method::GET, &url, self.token()), |_| false)?;
         let mut text = Vec::new();
         Steady::new(response.into_body(), STALL)?.take(DESCRIPTION + 1).read_to_end(&mut text)?;
@@ -71,16 +82,22 @@ impl Remote<'_> {
         Ok(text)
     }
 
-    /// Downloads the needed files that the cache lacks; returns their folder.
-    pub(super) fn download(&self, description: &[u8]) -> Result<PathBuf> {
-        let Description { sha, siblings } = serde_json::from_slice(description)
+    /// Parses a description.
+    pub(super) fn described(&self, description: &[u8]) -> Result<Description> {
+        let description: Description = serde_json::from_slice(description)
             .map_err(|e| self.failed(format!("its description is not the Hub's: {e}")))?;
-        if !is_hex(&sha) {
-            return Err(self.failed(format!("its commit {sha:?} is not a hash")));
+        match is_hex(&description.sha) {
+            true => Ok(description),
+            false => Err(self.failed(format!("its commit {:?} is not a hash", description.sha))),
         }
-        let names: BTreeSet<String> = siblings.into_iter().map(|file| file.rfilename).collect();
-        let folder = self.cached.commit(&sha);
-        let get = |name: &str| self.get(name, &sha, &folder);
+    }
+
+    /// Downloads the needed files of a model that the cache lacks; returns their folder.
+    pub(super) fn download(&self, description: &[u8]) -> Result<PathBuf> {
+        let description = self.described(description)?;
+        let (sha, names) = (&description.sha, description.names());
+        let folder = self.cached.commit(sha);
+        let get = |name: &str| self.get(name, sha, &folder);
         if !names.contains(CONFIG) {
             return Err(self.failed(format!("it has no {CONFIG}: it is no model of transformers")));
         }
@@ -110,12 +127,12 @@ impl Remote<'_> {
         for name in COMPANIONS.into_iter().filter(|&name| names.contains(name)) {
             get(name)?;
         }
-        self.cached.refer(&sha)?;
+        self.cached.refer(sha)?;
         Ok(folder)
     }
 
     /// Fetches a file as it is at `commit` into `folder`, unless it is there.
-    fn get(&self, name: &str, commit: &str, folder: &Path) -> Result<()> {
+    pub(super) fn get(&self, name: &str, commit: &str, folder: &Path) -> Result<()> {
         let path = folder.join(name);
         if path.exists() {
             return Ok(());
@@ -124,8 +141,12 @@ impl Remote<'_> {
         if path.is_symlink() {
             std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
         }
-        let (endpoint, model) = (&self.hub.endpoint, &self.id.name);
-        let url = format!("{endpoint}/{model}/resolve/{commit}/{}", escaped(name));
+        let (endpoint, repository) = (&self.hub.endpoint, &self.id.name);
+        let below = match self.id.kind {
+            Kind::Model => "",
+            Kind::DataSet => "datasets/",
+        };
+        let url = format!("{endpoint}/{below}{repository}/resolve/{commit}/{}", escaped(name));
         let head = send(ask(Method::HEAD, &url, self.token()), |headers| {
             headers.contains_key(LINKED_ETAG)
         })
@@ -180,11 +201,11 @@ impl Remote<'_> {
         self.hub.token.as_deref()
     }
 
-    fn failed(&self, message: String) -> Error {
+    pub(super) fn failed(&self, message: String) -> Error {
         Error::Failed(format!("{} on {}: {message}", self.id, self.hub.endpoint))
     }
 
-    /// Returns the error for a model that the Hub did not describe.
+    /// Returns the error for a repository that the Hub did not describe.
     pub(super) fn refused(&self, error: &ureq::Error) -> Error {
         let (id, endpoint) = (self.id, &self.hub.endpoint);
         match error {
@@ -194,9 +215,12 @@ impl Remote<'_> {
                     Some(_) => "that the token may see",
                     None => "that is public (a private or gated one needs HF_TOKEN)",
                 };
-                Error::Failed(format!(
-                    "there is no folder {id}, and {endpoint} has no model of that name {rights}"
-                ))
+                Error::Failed(match id.kind {
+                    Kind::Model => format!(
+                        "there is no folder {id}, and {endpoint} has no model of that name {rights}"
+                    ),
+                    Kind::DataSet => format!("{endpoint} has no data set {id} {rights}"),
+                })
             }
             error => self.failed(describe(error)),
         }

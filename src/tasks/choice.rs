@@ -6,12 +6,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Answers, Dataset, Reading, Role, Task, labels_unused, nothing_to_measure, unlabelled};
+use super::{
+    Answers, Dataset, Measurement, Reading, Role, Task, labels_unused, nothing_to_measure,
+    unlabelled,
+};
 use crate::data::choices::{CHOICES, Question, read_codah, read_swag_rows};
 use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
-use crate::eval::{Metric, Scores, best, measure_classes, softmax};
+use crate::eval::{Metric, best, measure_classes, softmax};
 use crate::model::{Config, Part};
 use crate::train::task::LOSS;
 
@@ -143,12 +146,12 @@ impl Dataset for Read {
         &self.examples
     }
 
-    fn measure(&self, logits: &Logits) -> Result<Scores> {
+    fn measure(&self, logits: &Logits) -> Result<Measurement> {
         let Targets::Choices(gold) = &self.examples.targets else {
             return Err(nothing_to_measure());
         };
         let predicted: Vec<u32> = (0..self.rows()).map(|i| best(logits.of(i))).collect();
-        Ok(measure_classes(&[Metric::Accuracy], &predicted, gold))
+        Ok((measure_classes(&[Metric::Accuracy], &predicted, gold), None))
     }
 
     fn answers(&self, logits: &Logits) -> Result<Answers> {

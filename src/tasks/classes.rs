@@ -48,13 +48,13 @@ pub fn discovered(
     several: bool,
     bad: &mut BadRows,
 ) -> Result<Vec<String>> {
-    let rows = columns.read_as(path, columns.len(), bad, |row| {
+    let rows = columns.read_as(path, columns.len(), bad, |file, row| {
         let found = match several {
             true => labels(&row).unwrap_or_default(),
-            false => vec![label(path, &row)?.unwrap_or_default()],
+            false => vec![label(file, &row)?.unwrap_or_default()],
         };
         match found.iter().find_map(|label| complaint(label)) {
-            Some(complaint) => Err(Error::line(path, row.line, complaint)),
+            Some(complaint) => Err(Error::line(file, row.line, complaint)),
             None => Ok(found.into_iter().map(str::to_owned).collect::<Vec<String>>()),
         }
     })?;

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::model::Config;
 
 use crate::train::task::OPTIONS;
-pub use crate::train::task::{Answers, Dataset, Reading, Role, Task, measure};
+pub use crate::train::task::{Answers, Dataset, Measurement, Reading, Role, Task, measure};
 pub use official::{Files, files};
 pub(crate) use rows::{limited, limits};
 pub(crate) use sentences::stored_thresholds;

@@ -5,14 +5,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::{Answers, Dataset, nothing_to_measure};
+use super::{Answers, Dataset, Measurement, nothing_to_measure};
 use crate::data::glue::{self, Row, Target};
 use crate::data::{Examples, Targets};
 use crate::engine::inference::Logits;
 use crate::error::Result;
-use crate::eval::{
-    ClassReport, Metric, Scores, best, measure_classes, measure_values, sets, softmax,
-};
+use crate::eval::{ClassReport, Metric, best, measure_classes, measure_values, sets, softmax};
 
 /// What the outputs of the model's head mean.
 #[derive(Clone)]
@@ -94,6 +92,29 @@ pub fn limited(value: f32, limits: Option<[f32; 2]>) -> f32 {
 }
 
 impl Read {
+    /// Returns the report on the task's classes, with the rows that are wrong.
+    fn report(
+        &self,
+        names: &[String],
+        outputs: &[u32],
+        logits: &Logits,
+        gold: &[u32],
+    ) -> ClassReport {
+        let rows = logits.values().chunks_exact(logits.outputs).map(softmax);
+        let of_classes = |row: Vec<f64>| {
+            outputs.iter().map(|&output| row[output as usize]).collect::<Vec<f64>>()
+        };
+        let rows: Vec<Vec<f64>> = rows.map(of_classes).collect();
+        let mut report = ClassReport::of_probabilities(names, &rows, gold);
+        for error in &mut report.errors {
+            let row = &self.rows[error.index];
+            (error.text, error.pair) = (row.a.clone(), row.b.clone());
+            // The row's index in the file, where bad rows count too.
+            error.index = row.index.parse().unwrap_or(error.index);
+        }
+        report
+    }
+
     /// Returns the report on the sets of classes that reach their thresholds, and these sets.
     fn sets(
         &self,
@@ -117,12 +138,13 @@ impl Dataset for Read {
         &self.examples
     }
 
-    fn measure(&self, logits: &Logits) -> Result<Scores> {
+    fn measure(&self, logits: &Logits) -> Result<Measurement> {
         match (&self.outputs, &self.examples.targets) {
-            (Outputs::Classes { outputs, .. }, Targets::Classes(gold)) => {
+            (Outputs::Classes { names, outputs }, Targets::Classes(gold)) => {
                 let rows = logits.values().chunks_exact(logits.outputs);
                 let predicted: Vec<u32> = rows.map(|row| class(outputs, row)).collect();
-                Ok(measure_classes(self.metrics, &predicted, gold))
+                let scores = measure_classes(self.metrics, &predicted, gold);
+                Ok((scores, Some(self.report(names, outputs, logits, gold))))
             }
             (Outputs::Sets { names, thresholds }, Targets::Sets(gold)) => {
                 let tuned = || sets::best_thresholds(logits.values(), logits.outputs, gold);
@@ -137,38 +159,12 @@ impl Dataset for Read {
                     let usual = sets::measure(&report, &predicted, gold);
                     scores.insert("micro_f1_at_0.5".into(), usual[Metric::MicroF1.name()].clone());
                 }
-                Ok(scores)
+                Ok((scores, Some(report)))
             }
             (Outputs::Number { .. }, Targets::Values(gold)) => {
-                Ok(measure_values(self.metrics, logits.values(), gold))
+                Ok((measure_values(self.metrics, logits.values(), gold), None))
             }
             _ => Err(nothing_to_measure()),
-        }
-    }
-
-    fn report(&self, logits: &Logits) -> Option<ClassReport> {
-        match (&self.outputs, &self.examples.targets) {
-            (Outputs::Classes { names, outputs }, Targets::Classes(gold)) => {
-                let rows = logits.values().chunks_exact(logits.outputs).map(softmax);
-                let of_classes = |row: Vec<f64>| {
-                    outputs.iter().map(|&output| row[output as usize]).collect::<Vec<f64>>()
-                };
-                let rows: Vec<Vec<f64>> = rows.map(of_classes).collect();
-                let mut report = ClassReport::of_probabilities(names, &rows, gold);
-                for error in &mut report.errors {
-                    let row = &self.rows[error.index];
-                    (error.text, error.pair) = (row.a.clone(), row.b.clone());
-                    // The row's index in the file, where bad rows count too.
-                    error.index = row.index.parse().unwrap_or(error.index);
-                }
-                Some(report)
-            }
-            (Outputs::Sets { names, thresholds }, Targets::Sets(gold)) => {
-                let tuned = || sets::best_thresholds(logits.values(), logits.outputs, gold);
-                let chosen = thresholds.clone().unwrap_or_else(tuned);
-                Some(self.sets(names, logits, &chosen, gold).0)
-            }
-            _ => None,
         }
     }
 

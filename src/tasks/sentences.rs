@@ -112,7 +112,7 @@ impl Sentences {
                 if role == Role::Test {
                     reading.notes.extend(table.note());
                 }
-                table.read(reading.bad, |row| self.own_row(path, &row, texts, labels))
+                table.read(reading.bad, |file, row| self.own_row(file, &row, texts, labels))
             }
         }
     }

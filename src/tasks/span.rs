@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Answers, Dataset, Labels, Reading, Role, Task};
+use super::{Answers, Dataset, Labels, Measurement, Reading, Role, Task};
 use crate::data::squad::{Misplaced, Paragraph, Question, Squad, WindowOptions, Windows};
 use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
@@ -242,7 +242,7 @@ impl Dataset for Read {
         &self.examples
     }
 
-    fn measure(&self, logits: &Logits) -> Result<Scores> {
+    fn measure(&self, logits: &Logits) -> Result<Measurement> {
         let questions = self.windows()?;
         let mut all = questions.file.questions();
         if all.any(|(_, question)| question.answerable().is_none()) {
@@ -251,7 +251,7 @@ impl Dataset for Read {
         let answers = questions.answers(logits)?;
         if !questions.may_be_empty {
             let texts = squad::predictions(&answers, f64::INFINITY);
-            return Ok(squad::score(&questions.file, &texts, None)?.json());
+            return Ok((squad::score(&questions.file, &texts, None)?.json(), None));
         }
         let threshold = match questions.options.threshold {
             Some(threshold) => threshold,
@@ -261,7 +261,7 @@ impl Dataset for Read {
         let texts = squad::predictions(&answers, threshold);
         let mut scores = squad::score(&questions.file, &texts, None)?.json();
         scores.insert(THRESHOLD.into(), threshold.into());
-        Ok(scores)
+        Ok((scores, None))
     }
 
     fn answers(&self, logits: &Logits) -> Result<Answers> {

@@ -86,21 +86,21 @@ pub trait Task {
     fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>>;
 }
 
+/// The scores on a file, and the report on its classes if it has any.
+pub type Measurement = (Scores, Option<ClassReport>);
+
 /// The examples of a file.
 pub trait Dataset {
     /// Returns the number of rows, questions or sentences.
     fn rows(&self) -> usize;
     /// Returns the tokenised examples.
     fn examples(&self) -> &Examples;
-    /// Computes the official metrics.
+    /// Computes the official metrics, and reports class by class what is right and wrong; None for a task
+    /// without classes.
     ///
     /// # Errors
     /// If the file has no labels.
-    fn measure(&self, logits: &Logits) -> Result<Scores>;
-    /// Reports class by class what is right and wrong; None for a task without classes.
-    fn report(&self, _logits: &Logits) -> Option<ClassReport> {
-        None
-    }
+    fn measure(&self, logits: &Logits) -> Result<Measurement>;
     /// Turns logits into answers.
     fn answers(&self, logits: &Logits) -> Result<Answers>;
 }
@@ -145,16 +145,13 @@ pub fn measure(engine: &mut dyn TaskEngine, data: &dyn Dataset) -> Result<Scores
 }
 
 /// Returns a model's scores on a file and the report on its classes.
-pub fn measure_classes(
-    engine: &mut dyn TaskEngine,
-    data: &dyn Dataset,
-) -> Result<(Scores, Option<ClassReport>)> {
+pub fn measure_classes(engine: &mut dyn TaskEngine, data: &dyn Dataset) -> Result<Measurement> {
     let examples = data.examples();
     let logits = inference::logits(engine, &examples.sequences)?;
-    let mut scores = data.measure(&logits)?;
+    let (mut scores, report) = data.measure(&logits)?;
     if !matches!(examples.targets, Targets::Unknown | Targets::Spans(_)) {
         let loss = Loss::default().mean(&examples.targets, logits.values(), logits.outputs);
         scores.insert(LOSS.into(), loss.into());
     }
-    Ok((scores, data.report(&logits)))
+    Ok((scores, report))
 }

@@ -294,8 +294,10 @@ fn draw_series(canvas: &Canvas<'_>, plot: &Plot, series: &[Drawn]) -> Outcome<()
     let area = canvas.clone().apply_coord_spec(spec);
     for (index, one) in series.iter().enumerate() {
         let color = style::series(index);
+        // Dots beside a line are its background.
+        let radius = if one.line.is_empty() { 3 } else { 2 };
         for dot in &one.dots {
-            area.draw(&Circle::new(*dot, 2 * FINE, color.mix(one.shade).filled()))?;
+            area.draw(&Circle::new(*dot, radius * FINE, color.mix(one.shade).filled()))?;
         }
         let stroke = color.stroke_width(2 * FINE as u32);
         match one.line[..] {

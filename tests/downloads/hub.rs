@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{assert_contains, cloze, error_line, stderr, text};
+use crate::common::{assert_contains, error_line, stderr, text};
 use crate::server::{Request, Response, Server};
 use cloze::download::{Digest, of_file};
 use serde_json::json;
@@ -118,25 +118,8 @@ impl Hub {
 
     /// Returns `cloze fill-mask` with this model and with the variables that name the Hub.
     fn command(&self, model: &str) -> Command {
-        let mut command = cloze();
-        for name in [
-            "HF_HUB_CACHE",
-            "HF_TOKEN",
-            "HF_HUB_OFFLINE",
-            "http_proxy",
-            "HTTP_PROXY",
-            "all_proxy",
-            "ALL_PROXY",
-        ] {
-            command.env_remove(name);
-        }
-        command.env("HF_ENDPOINT", &self.server.address).env("HF_HOME", self.home.path()).args([
-            "fill-mask",
-            "--json",
-            "--model",
-            model,
-            "the [MASK] sat",
-        ]);
+        let mut command = self.server.as_hub(self.home.path());
+        command.args(["fill-mask", "--json", "--model", model, "the [MASK] sat"]);
         command
     }
 

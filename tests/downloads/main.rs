@@ -5,5 +5,6 @@ mod common;
 
 mod data_sets;
 mod hub;
+mod hub_data_sets;
 mod push;
 mod server;

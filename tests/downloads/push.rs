@@ -23,8 +23,8 @@ const BRANCHES: [&str; 2] = ["main", "refs%2Fpr%2F1"];
 /// What the Hub has.
 #[derive(Default)]
 struct State {
-    /// Names of repositories, and whether each is private.
-    repositories: BTreeMap<String, bool>,
+    /// Names of repositories, and the visibility of each, by the Hub's present key and by its earlier one.
+    repositories: BTreeMap<String, [Value; 2]>,
     /// Objects by their SHA-256.
     objects: BTreeMap<String, Vec<u8>>,
     /// Parts of objects that are being sent.
@@ -85,7 +85,8 @@ fn answer(request: &Request, state: &Mutex<State>, own: &str, store: &str) -> Re
             if name == "me/taken" {
                 return refused(409, "You already created this model repo");
             }
-            state.repositories.insert(name.clone(), body["private"].as_bool().unwrap());
+            let visibility = ["visibility", "private"].map(|key| body[key].clone());
+            state.repositories.insert(name.clone(), visibility);
             return good(&json!({"url": format!("{own}/{name}")}));
         }
         ("POST", "/verify") => {
@@ -227,19 +228,7 @@ impl Hub {
     }
 
     fn push_with(&self, folder: &Path, name: &str, more: &[&str], token: Option<&str>) -> Output {
-        let mut command = cloze();
-        for name in [
-            "HF_TOKEN",
-            "HF_TOKEN_PATH",
-            "HF_HUB_OFFLINE",
-            "http_proxy",
-            "HTTP_PROXY",
-            "all_proxy",
-            "ALL_PROXY",
-        ] {
-            command.env_remove(name);
-        }
-        command.env("HF_ENDPOINT", &self.server.address).env("HF_HOME", self.home.0.path());
+        let mut command = self.server.as_hub(self.home.0.path());
         if let Some(token) = token {
             command.env("HF_TOKEN", token);
         }
@@ -287,7 +276,7 @@ fn a_model_is_sent_once_and_then_only_what_changed() {
     );
     {
         let state = hub.state.lock().unwrap();
-        assert!(state.repositories["me/model"]);
+        assert_eq!(state.repositories["me/model"], [json!("private"), json!(true)]);
         let weights = weights(&folder);
         assert!(weights.len() > 1 && weights.len() == state.objects.len());
         assert!(weights.iter().all(|file| state.objects[&sha256(file)] == *file));
@@ -321,6 +310,7 @@ fn a_large_file_is_sent_in_the_parts_that_the_storage_names() {
     hub.state.lock().unwrap().chunk = Some(1000);
     json(&hub.push(folder.0.path(), "me/model", &["--json"]));
     let state = hub.state.lock().unwrap();
+    assert_eq!(state.repositories["me/model"], [Value::Null, Value::Null]);
     assert!(weights(&folder).iter().all(|file| state.objects[&sha256(file)] == *file));
     assert!(weights(&folder).iter().any(|file| file.len() > 10_000));
 }

@@ -2,8 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use crate::common::cloze;
 
 /// What a client asked for.
 #[derive(Debug, Clone)]
@@ -98,6 +102,25 @@ impl Server {
             }
         });
         Self { address, requests }
+    }
+
+    /// Returns `cloze` with the environment in which this server is the Hub, and with its cache below `home`.
+    pub fn as_hub(&self, home: &Path) -> Command {
+        let mut command = cloze();
+        for name in [
+            "HF_HUB_CACHE",
+            "HF_TOKEN",
+            "HF_TOKEN_PATH",
+            "HF_HUB_OFFLINE",
+            "http_proxy",
+            "HTTP_PROXY",
+            "all_proxy",
+            "ALL_PROXY",
+        ] {
+            command.env_remove(name);
+        }
+        command.env("HF_ENDPOINT", &self.address).env("HF_HOME", home);
+        command
     }
 
     /// Returns the requests since the last call.

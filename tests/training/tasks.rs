@@ -65,6 +65,8 @@ fn the_right_ending_is_chosen() {
     assert_eq!(trained["rows"], 80);
     let message = fails(folder.finetune("codah", &["--fold", "6"]), 2);
     assert_contains(&message, "fold 6");
+    let message = fails(folder.finetune("codah", &["--split", "0.1"]), 2);
+    assert_contains(&message, "--split: codah is divided by --fold");
 }
 
 /// Returns sentences that begin with a name: every third one has a family name too.

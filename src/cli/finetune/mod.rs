@@ -26,7 +26,7 @@ use crate::data::split::Split;
 use crate::engine::Numerics;
 use crate::engine::optimizer::Optimizer;
 use crate::error::Result;
-use crate::hub;
+use crate::hub::{self, Part as SetPart};
 use crate::lessons::data::MODEL;
 use crate::model::Part;
 use crate::model::weights::{self, Model, wordpiece_of};
@@ -39,21 +39,28 @@ use crate::train::{Records, Stop, checkpoint};
 
 /// The share of the training rows that is held out if there is no development file.
 const HELD_OUT: f64 = 0.1;
+/// The task that divides its only file itself.
+const CODAH: &str = "codah";
 
 #[derive(clap::Args)]
 #[command(mut_args(with_negative_numbers))]
 pub(crate) struct Args {
     #[command(flatten)]
     task: TaskArgs,
-    /// Folder with the task's official files; not needed with --train
-    #[arg(long, value_name = "DIR")]
+    /// Folder with the task's official files; not needed with --train. For your own data also hub:USER/NAME, a
+    /// data set of the Hub
+    #[arg(long, value_name = "DIR|hub:NAME")]
     data: Option<PathBuf>,
-    /// File to train on, instead of the official one
-    #[arg(long, value_name = "FILE")]
+    /// File to train on, instead of the official one. For your own data also a quoted pattern of files such as
+    /// 'train-*.csv', or the training files of hub:USER/NAME
+    #[arg(long, value_name = "FILE|hub:NAME")]
     train: Option<PathBuf>,
-    /// File to measure on, instead of the official one
-    #[arg(long, value_name = "FILE")]
+    /// File to measure on, instead of the official one. For your own data also a quoted pattern of files, or the
+    /// validation files of hub:USER/NAME
+    #[arg(long, value_name = "FILE|hub:NAME")]
     dev: Option<PathBuf>,
+    #[arg(skip)]
+    hub: HubData,
     /// Share of the training rows to hold out and measure on, in the place of a development file; 0 to train
     /// on all rows and measure nothing [default: 0.1 if there is no development file]
     #[arg(long, value_name = "SHARE", conflicts_with = "dev")]
@@ -89,6 +96,15 @@ pub(crate) struct Args {
     training: TrainingArgs,
 }
 
+/// The data sets of the Hub whose files are used.
+#[derive(Debug, Clone, Default)]
+struct HubData {
+    /// That of the training file.
+    train: Option<String>,
+    /// That of the development file.
+    dev: Option<String>,
+}
+
 /// The names of results with the files that they are measured on, and which rows of the training file are held out.
 type DevFiles = (Vec<(&'static str, PathBuf)>, Option<Split>);
 
@@ -99,6 +115,7 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
     args.check()?;
     args.model = hub::folder_of(&args.model)?;
     args.check_out()?;
+    args.download()?;
     let train_file = args.train_file()?;
     let (dev_files, split) = args.dev_files(&train_file)?;
     let task = args.task.to_train(&train_file)?;
@@ -189,6 +206,9 @@ impl Args {
             }
         }
         share("--split", self.split.unwrap_or_default())?;
+        if self.split.is_some() && self.task.task == CODAH {
+            refuse!("--split: codah is divided by --fold, which holds a fifth of its rows out");
+        }
         // The file is read for its labels first.
         if self.train.as_deref() == Some(Path::new("-")) {
             refuse!("--train -: training data is read more than once, so a file is needed");
@@ -196,6 +216,35 @@ impl Args {
         at_least_one([("--limit", self.limit.unwrap_or(1) as u64), ("--seeds", self.seeds)])?;
         self.recipe.check()?;
         self.training.check()
+    }
+
+    /// Downloads the data sets of the Hub, and puts their files in the place of their names.
+    fn download(&mut self) -> Result<()> {
+        let find = |option, path: &Option<PathBuf>| match path {
+            Some(path) => self.task.data_set(option, path),
+            None => Ok(None),
+        };
+        let (both, train) = (find("--data", &self.data)?, find("--train", &self.train)?);
+        let dev = find("--dev", &self.dev)?;
+        let any = [&both, &train, &dev].iter().any(|set| set.is_some());
+        if any && self.task.reading.columns()?.is_none() {
+            refuse!(
+                "--columns is needed: those of the data set's texts and labels, such as text,label"
+            );
+        }
+        let of_both = both.as_ref().filter(|_| self.train.is_none());
+        if let Some(set) = train.as_ref().or(of_both) {
+            self.train = Some(set.get(SetPart::Train)?);
+            self.hub.train = Some(set.name().to_owned());
+        }
+        let of_both = both.as_ref().filter(|set| {
+            self.dev.is_none() && self.split.is_none() && set.has(SetPart::Validation)
+        });
+        if let Some(set) = dev.as_ref().or(of_both) {
+            self.dev = Some(set.get(SetPart::Validation)?);
+            self.hub.dev = Some(set.name().to_owned());
+        }
+        Ok(())
     }
 
     /// Returns an error if something in `--out` would be lost.
@@ -230,8 +279,7 @@ impl Args {
             (Some(path), _) => Ok((vec![("dev", a_file("--dev", path)?)], None)),
             (None, Some(0.0)) => Ok((Vec::new(), None)),
             (None, Some(share)) => held_out(share),
-            // The task itself divides its only file.
-            (None, None) if self.train.is_some() && self.task.task == "codah" => {
+            (None, None) if self.train.is_some() && self.task.task == CODAH => {
                 Ok((vec![("dev", train.to_owned())], None))
             }
             (None, None) if self.train.is_some() => held_out(HELD_OUT),

@@ -1,5 +1,7 @@
 //! What the records and the model card say about fine-tuning.
 
+use std::path::Path;
+
 use super::recipe::Recipe;
 use super::run::{Run, Runs};
 use super::selection::Selection;
@@ -41,7 +43,7 @@ impl Args {
         let mut charts = vec![loss, scores];
         charts.extend(Chart::usual());
         Ok(About {
-            title: format!("Fine-tuning on {}", task.name()),
+            title: format!("Fine-tuning on {}", self.data_name()),
             command: records::command(),
             tables: vec![
                 self.recipe_table(model, recipe, selection),
@@ -118,12 +120,33 @@ impl Args {
             let tokens = data.examples().sequences.tokens();
             format!("{} rows, {tokens} tokens", data.rows())
         };
-        let file = self.train_file()?.display().to_string();
-        let mut table = Table::new("Data").row(format!("trained on {file}"), size(train));
-        for ((name, data), (_, path)) in devs.iter().zip(self.dev_files(&self.train_file()?)?.0) {
-            table = table.row(format!("{name}: {}", path.display()), size(data.as_ref()));
+        // A file of the Hub lies in the cache, under a long path.
+        let shown = |set: &Option<String>, path: &Path| match set {
+            Some(set) => format!("{set}, {}", file_name(path)),
+            None => path.display().to_string(),
+        };
+        let file = self.train_file()?;
+        let trained = shown(&self.hub.train, &file);
+        let mut table = Table::new("Data").row("trained on", format!("{trained}: {}", size(train)));
+        let (files, split) = self.dev_files(&file)?;
+        for ((name, data), (_, path)) in devs.iter().zip(files) {
+            let measured = match split {
+                Some(_) => format!("held out of {trained}"),
+                None => shown(&self.hub.dev, &path),
+            };
+            table = table.row(*name, format!("{measured}: {}", size(data.as_ref())));
         }
         Ok(table)
+    }
+
+    /// Returns the name of the task, or of your own data.
+    fn data_name(&self) -> String {
+        let task = &self.task.task;
+        match (&self.hub.train, self.train_file()) {
+            (Some(set), _) => set.clone(),
+            (None, Ok(file)) if task == "custom" => file_name(&file),
+            _ => task.clone(),
+        }
     }
 
     /// Returns the card of the model that was kept.
@@ -138,12 +161,14 @@ impl Args {
         let name = records::name_of(&self.out);
         let base = records::name_of_model(&self.model);
         let hub = hub_name(task.name()).filter(|_| self.train.is_none() && self.dev.is_none());
-        let (dataset, config) = hub.unzip();
+        let (official, config) = hub.unzip();
+        let held_out = self.dev.is_none() && (self.split.is_some() || self.hub.train.is_some());
+        let own = if held_out { &self.hub.train } else { &self.hub.dev };
         let results = kept.scores.iter().map(|(result, scores)| OnData {
-            data: format!("{} ({result})", task.name()),
-            dataset: dataset.unwrap_or("own-data").to_owned(),
+            data: format!("{} ({result})", self.data_name()),
+            dataset: own.as_deref().or(official).unwrap_or("own-data").to_owned(),
             config: config.clone().flatten(),
-            split: split(task.name(), result),
+            split: if held_out { "train" } else { split(task.name(), result) },
             scores: numbers(scores)
                 // Counts of rows and thresholds don't measure the model.
                 .filter(|(name, _)| !name.contains("thresh") && scores[*name].is_f64())
@@ -172,14 +197,14 @@ impl Args {
         tables.push(speed);
         Card {
             summary: format!(
-                "{base} fine-tuned for {} with Cloze, learning rate {:e}, seed {}.{stopped}",
-                task.name(),
+                "{base} fine-tuned on {} with Cloze, learning rate {:e}, seed {}.{stopped}",
+                self.data_name(),
                 kept.learning_rate,
                 kept.seed,
             ),
             pipeline,
             base_model: Some(base),
-            datasets: Vec::from_iter(dataset.map(str::to_owned)),
+            datasets: Vec::from_iter(self.hub.train.as_deref().or(official).map(str::to_owned)),
             results: results.collect(),
             tables,
             command: about.command,
@@ -194,6 +219,11 @@ impl Args {
             name,
         }
     }
+}
+
+/// Returns a file's name without its folder.
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Lists the score of every run, and the mean over the seeds of the kept learning rate.

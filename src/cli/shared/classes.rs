@@ -100,10 +100,10 @@ fn reliability(calibration: &Calibration) -> LineChart {
 
 /// Returns the classes' scores and the surest errors as tables of the page.
 pub(crate) fn tables(report: &ClassReport) -> Vec<Table> {
-    let mut scores = Table::new("Classes: precision, recall, F1, rows");
+    let mut scores = Table::new("Classes");
     for class in &report.classes {
         let value = format!(
-            "{:.3}, {:.3}, {:.3}, {}",
+            "precision {:.3}, recall {:.3}, F1 {:.3}, {} rows",
             class.precision, class.recall, class.f1, class.support
         );
         scores = scores.row(&class.name, value);

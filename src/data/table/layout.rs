@@ -54,6 +54,12 @@ fn of_name(path: &Path) -> Result<Option<Layout>> {
     })
 }
 
+/// Returns the ending by which a file is known to hold rows, such as `csv`.
+pub fn format_of(path: &Path) -> Option<String> {
+    let known = matches!(of_name(path), Ok(Some(_)));
+    known.then(|| extension(path))
+}
+
 /// Returns what follows the last dot of a file's name, without `.gz`, in lower case.
 fn extension(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,17 +1,18 @@
 //! The user's own data: rows of named columns from `.tsv`, `.csv`, `.txt`, `.jsonl` and
-//! `.parquet` files.
+//! `.parquet` files, of which a pattern such as `train-*.parquet` names several.
 //!
 //! The header decides which delimiter separates the columns, whatever the file's name says. Between tabs
 //! nothing is quoted, between other delimiters fields are quoted as in RFC 4180. There is a header unless
 //! the columns are given by number. JSONL has one object a line. Any of these may be `.gz`. The layout of
 //! standard input is detected from its first line.
 
+mod files;
 mod layout;
 mod parquet;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -21,7 +22,9 @@ use crate::text::reader::{Input, Lines, open_or_stdin};
 use super::bad::{BadRows, NO_TABS, QUOTES, Width};
 use super::csv::{self, Record};
 use super::labels::listed;
+pub use files::pattern_of;
 use layout::Layout;
+pub use layout::format_of;
 
 /// The columns to read: names, or numbers from 1 in files without a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +36,21 @@ pub struct Columns {
     nested: bool,
 }
 
-/// A file that was opened and whose layout is known.
+/// A file that was opened and whose layout is known, and the other files of its pattern.
 pub struct Table<'a> {
     columns: &'a Columns,
+    /// The file, or the pattern.
     path: &'a Path,
     /// How many of the columns must exist.
     needed: usize,
+    /// The files that are still to be opened, after the first one.
+    files: Vec<PathBuf>,
+    first: Opened,
+}
+
+/// An open file.
+struct Opened {
+    path: PathBuf,
     layout: Layout,
     input: Input,
 }
@@ -48,7 +60,7 @@ pub struct Table<'a> {
 pub struct Row {
     /// The line, counted from 1; in Parquet the row.
     pub line: usize,
-    /// Its index in the file, counted from 0, including bad rows.
+    /// Its index in the file, or in all files of a pattern, counted from 0, including bad rows.
     pub place: usize,
     /// One for each column; `None` if the file doesn't have the column.
     pub fields: Vec<Option<Field>>,
@@ -166,22 +178,31 @@ impl Columns {
         Ok(self.numbers().is_some() && !layout::names_columns(path)?)
     }
 
-    /// Reads a file's rows and converts each by `make`, whose errors make a row bad. The first `needed`
-    /// columns must exist; fields of the others may hold anything.
+    /// Reads the rows of a file, or of the files of a pattern one after another, and converts each by `make`,
+    /// which gets the row's file and whose errors make a row bad. The first `needed` columns must exist; fields
+    /// of the others may hold anything.
     pub fn read_as<T>(
         &self,
         path: &Path,
         needed: usize,
         bad: &mut BadRows,
-        make: impl FnMut(Row) -> Result<T>,
+        make: impl FnMut(&Path, Row) -> Result<T>,
     ) -> Result<Vec<T>> {
         self.open(path, needed)?.read(bad, make)
     }
 
-    /// Opens a file of which the first `needed` columns must exist.
+    /// Opens a file, or the files of a pattern, of which the first `needed` columns must exist.
     pub fn open<'a>(&'a self, path: &'a Path, needed: usize) -> Result<Table<'a>> {
-        let (layout, input) = layout::detect(self, open_or_stdin(path)?, path, needed, false)?;
-        Ok(Table { columns: self, path, needed, layout, input })
+        let mut files = files::files_of(path)?;
+        let first = files.remove(0);
+        let input = open_or_stdin(&first)?;
+        let first = self.opened(first, input, needed, false)?;
+        Ok(Table { columns: self, path, needed, files, first })
+    }
+
+    fn opened(&self, path: PathBuf, input: Input, needed: usize, texts: bool) -> Result<Opened> {
+        let (layout, input) = layout::detect(self, input, &path, needed, texts)?;
+        Ok(Opened { path, layout, input })
     }
 
     /// Opens a file of texts, of which the first column must exist. Standard input and `.txt` files that are
@@ -192,15 +213,15 @@ impl Columns {
 
     /// Does the same with an open file.
     pub(crate) fn open_texts_from<'a>(&'a self, input: Input, path: &'a Path) -> Result<Table<'a>> {
-        let (layout, input) = layout::detect(self, input, path, 1, true)?;
-        Ok(Table { columns: self, path, needed: 1, layout, input })
+        let first = self.opened(path.to_owned(), input, 1, true)?;
+        Ok(Table { columns: self, path, needed: 1, files: Vec::new(), first })
     }
 }
 
 impl Table<'_> {
     /// Returns whether each line is a text.
     pub fn is_plain(&self) -> bool {
-        self.layout == Layout::Lines
+        self.first.layout == Layout::Lines
     }
 
     /// Returns a remark on how the rows are read if the file's name doesn't say it.
@@ -209,7 +230,7 @@ impl Table<'_> {
         if !stdin && !self.is_plain() {
             return None;
         }
-        let how = match self.layout {
+        let how = match self.first.layout {
             Layout::Jsonl => "JSON lines".to_owned(),
             Layout::Parquet => "Parquet".to_owned(),
             Layout::Lines => "plain lines, each of them a text".to_owned(),
@@ -225,46 +246,71 @@ impl Table<'_> {
         Some(format!("{path}: read as {how}"))
     }
 
-    /// Reads the rows and converts each by `make`, whose errors make a row bad.
+    /// Reads the rows and converts each by `make`, which gets the row's file and whose errors make a row bad.
     pub fn read<T>(
         self,
         bad: &mut BadRows,
-        mut make: impl FnMut(Row) -> Result<T>,
+        mut make: impl FnMut(&Path, Row) -> Result<T>,
     ) -> Result<Vec<T>> {
-        let Self { columns, path, needed, layout, input } = self;
-        let mut rows = Vec::new();
-        let mut take = |row: Result<Row>| -> Result<()> {
-            rows.extend(bad.keep(row.and_then(&mut make))?);
-            Ok(())
+        let Self { columns, path, needed, files, first } = self;
+        let (mut rows, mut place) = (Vec::new(), 0);
+        let mut read = |file: Opened| {
+            let path = file.path.clone();
+            columns.rows(file, needed, &mut |row| {
+                let row = row.and_then(|row| make(&path, Row { place, ..row }));
+                place += 1;
+                rows.extend(bad.keep(row)?);
+                Ok(())
+            })
         };
+        read(first)?;
+        for file in files {
+            let input = open_or_stdin(&file)?;
+            read(columns.opened(file, input, needed, false)?)?;
+        }
+        bad.some(path, rows, "row")
+    }
+}
+
+/// Receives the rows of a file in their order, without their places.
+type Take<'t> = &'t mut dyn FnMut(Result<Row>) -> Result<()>;
+
+impl Columns {
+    /// Passes the rows of a file to `take`.
+    fn rows(&self, file: Opened, needed: usize, take: Take<'_>) -> Result<()> {
+        let Opened { path, layout, input } = file;
+        let path = path.as_path();
         let lines = |input| {
             let lines = Lines::new(input, path).filled();
             lines.filter(|(_, line)| !matches!(line, Ok(line) if line.trim().is_empty()))
         };
         match layout {
             Layout::Jsonl => {
-                for (place, (number, line)) in lines(input).enumerate() {
+                for (number, line) in lines(input) {
                     take(line.and_then(|line| {
                         let object = serde_json::from_str(&line).map_err(|e| {
                             Error::line(path, number, format!("is no JSON object: {e}"))
                         })?;
-                        columns.object(path, number, place, &object, needed)
+                        self.object(path, number, &object, needed)
                     }))?;
                 }
+                Ok(())
             }
             Layout::Parquet => {
-                for (place, object) in parquet::rows(path, &columns.names, needed)?.enumerate() {
-                    take(columns.object(path, place + 1, place, &object?, needed))?;
+                for (object, number) in parquet::rows(path, &self.names, needed)?.zip(1..) {
+                    take(self.object(path, number, &object?, needed))?;
                 }
+                Ok(())
             }
             Layout::Lines => {
-                for (place, (line, text)) in lines(input).enumerate() {
-                    let mut fields = vec![None; columns.len()];
+                for (line, text) in lines(input) {
+                    let mut fields = vec![None; self.len()];
                     take(text.map(|text| {
                         fields[0] = Some(Field::Text(text));
-                        Row { line, place, fields }
+                        Row { line, place: 0, fields }
                     }))?;
                 }
+                Ok(())
             }
             Layout::Delimited(b'\t') => {
                 let records = Lines::new(input, path).filled().map(|(number, line)| {
@@ -273,7 +319,7 @@ impl Table<'_> {
                         fields: line.split('\t').map(str::to_owned).collect(),
                     })
                 });
-                columns.under_header(path, records, NO_TABS, needed, take)?;
+                self.under_header(path, records, NO_TABS, needed, take)
             }
             Layout::Delimited(delimiter) => {
                 let records = csv::read(input, path, delimiter)?.into_iter();
@@ -281,14 +327,11 @@ impl Table<'_> {
                     b',' => QUOTES,
                     _ => "a text with the delimiter needs quotes",
                 };
-                columns.under_header(path, records, advice, needed, take)?;
+                self.under_header(path, records, advice, needed, take)
             }
         }
-        bad.some(path, rows, "row")
     }
-}
 
-impl Columns {
     /// Passes the rows of a file of records to `take`. The first record is a header, unless the columns are
     /// numbers; then the first row sets the number of columns. `advice` is for rows that have more.
     fn under_header(
@@ -297,7 +340,7 @@ impl Columns {
         mut records: impl Iterator<Item = Result<Record>>,
         advice: &'static str,
         needed: usize,
-        mut take: impl FnMut(Result<Row>) -> Result<()>,
+        take: Take<'_>,
     ) -> Result<()> {
         let width = |record: &Record, of| Width(record.fields.len(), of, advice);
         let (indices, mut width_limit) = match self.numbers() {
@@ -310,11 +353,11 @@ impl Columns {
                 None => return Ok(()),
             },
         };
-        for (place, record) in records.enumerate() {
+        for record in records {
             take(record.and_then(|record| {
                 let limit = width_limit.get_or_insert_with(|| width(&record, "the first row"));
                 limit.check(path, record.line, record.fields.len())?;
-                picked(path, place, record, &indices, needed)
+                picked(path, record, &indices, needed)
             }))?;
         }
         Ok(())
@@ -338,7 +381,6 @@ impl Columns {
         &self,
         path: &Path,
         number: usize,
-        place: usize,
         object: &serde_json::Map<String, Value>,
         needed: usize,
     ) -> Result<Row> {
@@ -361,7 +403,7 @@ impl Columns {
             },
         };
         let fields = self.names.iter().enumerate().map(field);
-        Ok(Row { line: number, place, fields: fields.collect::<Result<_>>()? })
+        Ok(Row { line: number, place: 0, fields: fields.collect::<Result<_>>()? })
     }
 }
 
@@ -379,13 +421,7 @@ fn as_field(value: &Value) -> Option<Field> {
 }
 
 /// Picks the requested fields of a record.
-fn picked(
-    path: &Path,
-    place: usize,
-    record: Record,
-    indices: &[Option<usize>],
-    needed: usize,
-) -> Result<Row> {
+fn picked(path: &Path, record: Record, indices: &[Option<usize>], needed: usize) -> Result<Row> {
     let Record { line, fields } = record;
     let field = |(index, column): (usize, &Option<usize>)| {
         let text = column.and_then(|column| fields.get(column));
@@ -400,5 +436,5 @@ fn picked(
         Ok(text.map(|text| Field::Text(text.clone())))
     };
     let picked = indices.iter().enumerate().map(field);
-    Ok(Row { line, place, fields: picked.collect::<Result<_>>()? })
+    Ok(Row { line, place: 0, fields: picked.collect::<Result<_>>()? })
 }

@@ -1,10 +1,45 @@
-//! Rows of a Parquet file, as JSON objects of the wanted columns.
+//! Rows of a Parquet file, as JSON objects of the wanted columns. Classes that the file keeps as numbers have
+//! their names, if its metadata has them as the library `datasets` writes them.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+
+/// The key of a file's metadata under which the library `datasets` describes its columns.
+#[cfg(feature = "parquet")]
+const FEATURES: &str = "huggingface";
+
+/// Returns the descriptions of columns in that metadata; none if they are not as expected.
+#[cfg(feature = "parquet")]
+fn features(stored: &str) -> Map<String, Value> {
+    let mut stored: Value = serde_json::from_str(stored).unwrap_or_default();
+    match stored.pointer_mut("/info/features").map(Value::take) {
+        Some(Value::Object(features)) => features,
+        _ => Map::new(),
+    }
+}
+
+/// Replaces numbers of classes by the names that the column's description has for them, also in lists. A number
+/// without a name, such as the -1 of hidden labels, becomes null.
+#[cfg(feature = "parquet")]
+fn name_classes(value: &mut Value, feature: &Value) {
+    let list = || feature.get(0).or_else(|| feature.get("feature"));
+    match value {
+        Value::Number(number) if feature["_type"] == "ClassLabel" => {
+            let class = number.as_u64().and_then(|class| usize::try_from(class).ok());
+            let name = class.and_then(|class| feature["names"].get(class));
+            *value = name.cloned().unwrap_or_default();
+        }
+        Value::Array(values) => {
+            if let Some(feature) = list() {
+                values.iter_mut().for_each(|value| name_classes(value, feature));
+            }
+        }
+        _ => {}
+    }
+}
 
 /// Reads the columns of these names, of which the first `needed` must exist.
 #[cfg(feature = "parquet")]
@@ -24,7 +59,11 @@ pub(super) fn rows(
     };
     let file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
     let reader = SerializedFileReader::new(file).map_err(broken)?;
-    let schema = reader.metadata().file_metadata().schema().clone();
+    let metadata = reader.metadata().file_metadata();
+    let schema = metadata.schema().clone();
+    let stored = metadata.key_value_metadata().into_iter().flatten();
+    let stored = stored.filter(|stored| stored.key == FEATURES).find_map(|s| s.value.as_deref());
+    let features = stored.map(features).unwrap_or_default();
     let there: Vec<&str> = schema.get_fields().iter().map(|field| field.name()).collect();
     let mut wanted = names.iter().take(needed);
     if let Some(missing) = wanted.find(|name| !there.contains(&name.as_str())) {
@@ -37,7 +76,14 @@ pub(super) fn rows(
     let rows = RowIter::from_file_into(Box::new(reader));
     let rows = rows.project(Some(chosen.map_err(broken)?)).map_err(broken)?;
     Ok(rows.map(move |row| match row.map_err(broken)?.to_json_value() {
-        Value::Object(columns) => Ok(columns),
+        Value::Object(mut columns) => {
+            for (name, value) in &mut columns {
+                if let Some(feature) = features.get(name) {
+                    name_classes(value, feature);
+                }
+            }
+            Ok(columns)
+        }
         other => {
             Err(Error::file(path, format!("holds a row that is no group of columns: {other}")))
         }
@@ -62,21 +108,27 @@ mod tests {
 
     use ::parquet::column::writer::ColumnWriter;
     use ::parquet::data_type::ByteArray;
+    use ::parquet::file::metadata::KeyValue;
+    use ::parquet::file::properties::WriterProperties;
     use ::parquet::file::writer::SerializedFileWriter;
     use ::parquet::schema::parser::parse_message_type;
+    use serde_json::json;
 
     use crate::data::bad::BadRows;
     use crate::data::table::{Columns, Field, Row};
     use crate::error::Result;
 
-    /// Writes two rows with a column of each kind.
-    fn written(path: &std::path::Path) {
+    /// Writes two rows with a column of each kind, and with these descriptions of the columns if there are any.
+    fn written(path: &std::path::Path, features: Option<&str>) {
         let schema = "message rows { REQUIRED BYTE_ARRAY text (UTF8); OPTIONAL INT64 label;
             REQUIRED DOUBLE score; REQUIRED BOOLEAN good;
             REQUIRED GROUP words (LIST) { REPEATED GROUP list { REQUIRED BYTE_ARRAY element (UTF8); } } }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
         let file = std::fs::File::create(path).unwrap();
-        let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+        let features =
+            features.map(|features| vec![KeyValue::new("huggingface".into(), features.to_owned())]);
+        let properties = WriterProperties::builder().set_key_value_metadata(features).build();
+        let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).unwrap();
         let mut group = writer.next_row_group().unwrap();
         let texts =
             |all: &[&str]| all.iter().map(|&text| ByteArray::from(text)).collect::<Vec<_>>();
@@ -103,14 +155,49 @@ mod tests {
     }
 
     fn read(path: &std::path::Path, columns: &str, needed: usize) -> Result<Vec<Row>> {
-        Columns::parse(columns)?.read_as(path, needed, &mut BadRows::refused(), Ok)
+        Columns::parse(columns)?.read_as(path, needed, &mut BadRows::refused(), |_, row| Ok(row))
+    }
+
+    #[test]
+    fn classes_have_the_names_of_the_features() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        let names = r#"["0", "1", "2", "3", "4", "5", "6", "good"]"#;
+        let class = format!(r#"{{"names": {names}, "_type": "ClassLabel"}}"#);
+        let labels = |columns: &str, features: &str| {
+            written(&path, Some(features));
+            let rows = read(&path, columns, 0).unwrap();
+            rows[0].fields[0].clone().map(|field| field.text())
+        };
+        let of = |feature: &str| format!(r#"{{"info": {{"features": {{"label": {feature}}}}}}}"#);
+        assert_eq!(labels("label", &of(&class)).as_deref(), Some("good"));
+        let one = r#"{"names": ["bad"], "_type": "ClassLabel"}"#;
+        assert_eq!(labels("label", &of(one)), None, "7 has no name");
+        for other in [r#"{"dtype": "int64", "_type": "Value"}"#, "null", "[", "1}]}"] {
+            assert_eq!(labels("label", &of(other)).as_deref(), Some("7"), "{other}");
+        }
+    }
+
+    #[test]
+    fn lists_of_classes_have_their_names_too() {
+        let class = json!({"names": ["O", "B-PER"], "_type": "ClassLabel"});
+        let lists = [
+            json!({"feature": class, "_type": "Sequence"}),
+            json!({"feature": class, "_type": "List"}),
+            json!([class]),
+        ];
+        for feature in lists {
+            let mut tags = json!([1, 0, -1]);
+            super::name_classes(&mut tags, &feature);
+            assert_eq!(tags, json!(["B-PER", "O", null]), "{feature}");
+        }
     }
 
     #[test]
     fn rows_are_those_of_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        written(&path);
+        written(&path, None);
         let rows = read(&path, "good,text,score,words,label", 4).unwrap();
         let text = |text: &str| Some(Field::Text(text.into()));
         let words = Some(Field::List(vec!["New".into(), "York".into()]));

@@ -7,7 +7,7 @@ use crate::data::test_file;
 
 fn read(name: &str, text: &str, columns: &str, needed: usize) -> Result<Vec<Row>> {
     let (_folder, path) = test_file(name, text);
-    Columns::parse(columns)?.read_as(&path, needed, &mut BadRows::refused(), Ok)
+    Columns::parse(columns)?.read_as(&path, needed, &mut BadRows::refused(), |_, row| Ok(row))
 }
 
 fn texts(row: &Row) -> Vec<Option<String>> {
@@ -76,7 +76,7 @@ fn bad_rows_of_every_format_are_skipped_and_still_counted() {
     for (name, text, first) in [("a.tsv", &tsv[..], 2), ("a.csv", csv, 2), ("a.jsonl", jsonl, 1)] {
         let (_folder, path) = test_file(name, text);
         let mut bad = BadRows::skipped();
-        let rows = columns.read_as(&path, 2, &mut bad, Ok).unwrap();
+        let rows = columns.read_as(&path, 2, &mut bad, |_, row| Ok(row)).unwrap();
         let places: Vec<_> = rows.iter().map(|row| (row.place, row.line)).collect();
         assert_eq!(places, [(0, first), (4, first + 5)], "{name}");
         let report = bad.report().unwrap();
@@ -157,7 +157,7 @@ fn plain_lines_are_texts() {
     let table = columns.open_texts_from(Box::new(text.as_bytes()), Path::new("-")).unwrap();
     let note = "standard input: read as plain lines, each of them a text";
     assert_eq!(table.note().as_deref(), Some(note));
-    let rows = table.read(&mut BadRows::refused(), Ok).unwrap();
+    let rows = table.read(&mut BadRows::refused(), |_, row| Ok(row)).unwrap();
     let rows: Vec<_> = rows.iter().map(|row| (row.place, row.line, texts(row))).collect();
     let text = |text: &str| vec![Some(text.to_owned()), None];
     assert_eq!(rows, [(0, 1, text("One, two")), (1, 4, text("\"Three"))]);
@@ -203,7 +203,7 @@ fn a_delimiter_may_be_given() {
     for (delimiter, text) in [("tab", "text\tlabel\nA,b\tx\n"), ("#", "text#label\n\"A,b\"#x\n")] {
         let (_folder, path) = test_file("a.csv", text);
         let columns = columns().with_delimiter(delimiter).unwrap();
-        let rows = columns.read_as(&path, 2, &mut BadRows::refused(), Ok).unwrap();
+        let rows = columns.read_as(&path, 2, &mut BadRows::refused(), |_, row| Ok(row)).unwrap();
         assert_eq!(texts(&rows[0]), [Some("A,b".into()), Some("x".into())]);
         let stored = [("columns", "text,label".into()), ("delimiter", delimiter.into())];
         assert_eq!(columns.options(), stored);
@@ -219,4 +219,25 @@ fn a_field_that_is_not_needed_may_hold_anything() {
     let text = "{\"text\":\"A\",\"label\":{\"x\":1}}\n";
     let rows = read("a.jsonl", text, "text,label", 1).unwrap();
     assert_eq!(texts(&rows[0])[1].as_deref(), Some("{\"x\":1}"));
+}
+
+#[test]
+fn the_files_of_a_pattern_are_read_one_after_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("train-0.csv"), "text,label\nA,x\nB\n").unwrap();
+    // Another delimiter and another order of the columns.
+    std::fs::write(path("train-1.csv"), "label;text\ny;C\n").unwrap();
+    let columns = Columns::parse("text,label").unwrap();
+    let mut bad = BadRows::skipped();
+    let all = path("train-*.csv");
+    let rows = columns.read_as(&all, 2, &mut bad, |file, row| Ok((file.to_owned(), row)));
+    let rows = rows.unwrap();
+    let rows: Vec<_> = rows.iter().map(|(file, row)| (file, row.place, texts(row))).collect();
+    let fields = |a: &str, b: &str| vec![Some(a.to_owned()), Some(b.to_owned())];
+    let expected =
+        [(&path("train-0.csv"), 0, fields("A", "x")), (&path("train-1.csv"), 2, fields("C", "y"))];
+    assert_eq!(rows, expected);
+    let report = bad.report().unwrap();
+    assert!(report.contains("train-0.csv:3: "), "{report}");
 }

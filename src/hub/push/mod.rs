@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::note;
 
 use super::remote::segment;
-use super::{Hub, Id};
+use super::{Hub, Id, Kind};
 
 pub use files::{ModelFile, files_of_model};
 
@@ -114,7 +114,8 @@ struct Committed {
 /// If the name is none, there is no token, or the Hub refuses it or can't be reached.
 pub fn push(push: &Push) -> Result<Pushed> {
     let Push { name, revision, .. } = push;
-    let id = Id::parse(&format!("{name}@{revision}")).filter(|id| id.name == *name);
+    let id = Id::parse(Kind::Model, &format!("{name}@{revision}"));
+    let id = id.filter(|id| id.name == *name);
     let Some(id) = id else {
         return Err(Error::Usage(format!(
             "{name} and the branch {revision}: a name on the Hub is needed, such as your-name/your-model"
@@ -167,9 +168,13 @@ impl Target<'_> {
         }
         // An `Id`'s name has exactly one slash.
         let (organisation, own) = name.split_once('/').unwrap_or_default();
-        let request = json!({
-            "type": "model", "name": own, "organization": organisation, "private": private,
-        });
+        let mut request = json!({"type": "model", "name": own, "organization": organisation});
+        // Without either, the Hub takes the organisation's default, which is usually public.
+        if private {
+            // The name of today's huggingface_hub, and the earlier one, which other servers may know alone.
+            request["visibility"] = "private".into();
+            request["private"] = true.into();
+        }
         let _: Value = self.post_json(&format!("{endpoint}/api/repos/create"), JSON, &request)?;
         Ok(())
     }
@@ -230,7 +235,7 @@ impl Target<'_> {
 
     /// Returns the address of an operation on the branch.
     fn api(&self, what: &str) -> String {
-        let Id { name, revision } = &self.id;
+        let Id { name, revision, .. } = &self.id;
         format!("{}/api/models/{name}/{what}/{}", self.hub.endpoint, segment(revision))
     }
 

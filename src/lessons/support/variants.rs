@@ -396,7 +396,8 @@ pub fn fine_tune(
 /// # Errors
 /// If the file can't be read.
 pub fn texts(file: &Path) -> Result<Vec<String>> {
-    let text = |row: Row| Ok(row.fields[0].as_ref().map_or_else(String::new, Field::text));
+    let text =
+        |_: &Path, row: Row| Ok(row.fields[0].as_ref().map_or_else(String::new, Field::text));
     Columns::parse("text")?.read_as(file, 1, &mut BadRows::refused(), text)
 }
 

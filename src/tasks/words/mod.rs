@@ -9,8 +9,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answers, Dataset, Labels, OwnData, Reading, Role, Task, labels_unused, nothing_to_measure,
-    stored_labels, unlabelled,
+    Answers, Dataset, Labels, Measurement, OwnData, Reading, Role, Task, labels_unused,
+    nothing_to_measure, stored_labels, unlabelled,
 };
 use crate::data::bad::BadRows;
 use crate::data::conll::{self, Sentence};
@@ -20,7 +20,7 @@ use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::entities;
-use crate::eval::{ClassReport, Metric, Scores, best, measure_classes, softmax};
+use crate::eval::{ClassReport, Metric, best, measure_classes, softmax};
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
 use crate::text::words::Text;
@@ -64,7 +64,7 @@ impl Words {
             Labels::Training(path) => {
                 let rows = columns
                     .open(path, 2)?
-                    .read(bad, |row| own_row(path, &row, &Tags::Any, false))?;
+                    .read(bad, |file, row| own_row(file, &row, &Tags::Any, false))?;
                 let texts = rows.iter().any(|row| row.text.is_some());
                 (discovered(&in_scheme(path, rows, bad)?), texts)
             }
@@ -91,7 +91,7 @@ impl Words {
             reading.notes.extend(table.note());
         }
         let texts = self.texts || table.is_plain();
-        table.read(reading.bad, |row| own_row(path, &row, &tags, texts))
+        table.read(reading.bad, |file, row| own_row(file, &row, &tags, texts))
     }
 }
 
@@ -337,47 +337,22 @@ impl Dataset for Read {
         &self.examples
     }
 
-    fn measure(&self, logits: &Logits) -> Result<Scores> {
+    fn measure(&self, logits: &Logits) -> Result<Measurement> {
         if !self.measured {
             return Err(nothing_to_measure());
         }
         let predicted = self.predicted(logits);
-        let gold: Vec<Vec<&str>> = self
-            .sentences
-            .iter()
-            .map(|sentence| sentence.tags.iter().map(String::as_str).collect())
-            .collect();
-        let all_entities = |tags: &[Vec<&str>]| tags.iter().flatten().all(|tag| is_entity_tag(tag));
-        if all_entities(&predicted) && all_entities(&gold) {
-            return Ok(entities::score(predicted.into_iter().zip(gold)));
-        }
-        // Each label as its index in the sorted list of all.
-        let mut names: Vec<&str> = predicted.iter().chain(&gold).flatten().copied().collect();
-        names.sort_unstable();
-        names.dedup();
-        let classes = |tags: &[Vec<&str>]| -> Vec<u32> {
-            let index = |tag: &&str| names.binary_search(tag).unwrap_or_default() as u32;
-            tags.iter().flatten().map(index).collect()
-        };
-        let metrics = [Metric::Accuracy, Metric::MacroF1];
-        Ok(measure_classes(&metrics, &classes(&predicted), &classes(&gold)))
-    }
-
-    fn report(&self, logits: &Logits) -> Option<ClassReport> {
         let gold = self.sentences.iter().map(|sentence| &sentence.tags);
         let gold: Vec<Vec<&str>> =
             gold.map(|tags| tags.iter().map(String::as_str).collect()).collect();
-        let predicted = self.predicted(logits);
         let all_entities = |tags: &[Vec<&str>]| tags.iter().flatten().all(|tag| is_entity_tag(tag));
-        if !self.measured {
-            return None;
-        }
         // Of entities' tags, the type is what is right or wrong about a word.
         let types = all_entities(&gold) && all_entities(&predicted);
         let class = |tag: &&'_ str| match tag.split_once('-') {
             Some((_, kind)) if types => kind.to_owned(),
             _ => (*tag).to_owned(),
         };
+        // Each class as its index in the sorted list of all.
         let mut names: Vec<String> = gold.iter().chain(&predicted).flatten().map(class).collect();
         names.sort_unstable();
         names.dedup();
@@ -385,11 +360,15 @@ impl Dataset for Read {
             let index = |tag: &&str| names.binary_search(&class(tag)).unwrap_or_default() as u32;
             tags.iter().flatten().map(index).collect()
         };
-        let mut report = ClassReport::of_classes(&names, &indices(&predicted), &indices(&gold));
+        let (found, right) = (indices(&predicted), indices(&gold));
+        let mut report = ClassReport::of_classes(&names, &found, &right);
         if types {
-            report.classes = entities::classes(predicted.into_iter().zip(gold));
+            let pairs = || predicted.iter().cloned().zip(gold.iter().cloned());
+            report.classes = entities::classes(pairs());
+            return Ok((entities::score(pairs()), Some(report)));
         }
-        Some(report)
+        let metrics = [Metric::Accuracy, Metric::MacroF1];
+        Ok((measure_classes(&metrics, &found, &right), Some(report)))
     }
 
     fn answers(&self, logits: &Logits) -> Result<Answers> {

@@ -17,7 +17,7 @@ use crate::data::split::Split;
 use crate::engine::TaskEngine;
 use crate::error::Result;
 use crate::eval::Scores;
-use crate::hub;
+use crate::hub::{self, DataSet};
 use crate::model::{Config, weights};
 use crate::note;
 use crate::predict::Loaded;
@@ -51,7 +51,7 @@ pub(crate) struct TaskArgs {
 #[derive(clap::Args)]
 pub(crate) struct FinetunedArgs {
     #[command(flatten)]
-    task: TaskArgs,
+    pub(crate) task: TaskArgs,
     /// Model folder that `cloze finetune` or transformers wrote for the task, or the name of one on the
     /// Hub
     #[arg(long, value_name = "DIR|NAME")]
@@ -184,6 +184,22 @@ impl TaskArgs {
             },
         };
         tasks::open(&self.task, &options, labels)
+    }
+
+    /// Returns the data set of the Hub that the `path` of this option names by `hub:USER/NAME`; None if it is a
+    /// file or a folder.
+    pub(crate) fn data_set(&self, option: &str, path: &Path) -> Result<Option<DataSet>> {
+        let Some(name) = path.to_str().and_then(|path| path.strip_prefix("hub:")) else {
+            return Ok(None);
+        };
+        let task = &self.task;
+        if task != "custom" {
+            refuse!(
+                "{option} hub:{name}: the rows of data sets of the Hub are your own data, so the task is \
+                 custom; {task} reads its official files, which `cloze data get` downloads"
+            );
+        }
+        DataSet::find(name).map(Some)
     }
 
     /// Returns an error if `path` is a folder, with the file in it that is probably meant.
