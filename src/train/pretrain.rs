@@ -472,7 +472,9 @@ mod tests {
     use super::*;
     use crate::data::PretrainingOptions;
     use crate::engine::CpuEngine;
+    use crate::engine::Engine;
     use crate::model::{Config, Layout, PRETRAINING};
+    use crate::ranks::{Ranks, threads};
     use crate::text::{Casing, embedded};
     use crate::train::Silent;
 
@@ -497,6 +499,71 @@ mod tests {
         trainer.run(None, &mut Silent, &Stop::default()).unwrap();
         let history = trainer.history().clone();
         (trainer.engine().parameters().unwrap(), history)
+    }
+
+    /// The parameters and losses after three steps with dropout, of a rank with these parts of a batch of 6.
+    fn of_rank(ranks: &Ranks, micro_batch: usize) -> (Vec<f32>, History) {
+        let texts = embedded::paragraphs().take(60).map(|p| Ok(p.text));
+        let wordpiece = WordPiece::train(texts, 300, Casing::Uncased).unwrap();
+        let mut config = Config::new(2, 8, 2, 12, wordpiece.vocab_size());
+        config.hidden_dropout_prob = 0.1;
+        let layout = Layout::new(&config, &PRETRAINING);
+        let engine = CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap();
+        let mut engine = engine.with_fixed_order(true);
+        engine.join(ranks).unwrap();
+        let (train, held_out) = data(&wordpiece, 24);
+        let settings = Settings { micro_batch, ..Settings::new(3, 6, 1e-2) };
+        let mut trainer = Pretrainer::new(Box::new(engine), train, held_out, settings);
+        trainer.run(None, &mut Silent, &Stop::default()).unwrap();
+        let history = trainer.history().clone();
+        (trainer.engine().parameters().unwrap(), history)
+    }
+
+    #[test]
+    fn ranks_train_as_one_process_that_takes_their_shares_in_turn() {
+        let (parameters, history) = of_rank(Ranks::ALONE, 2);
+        let losses = |history: &History| history.steps.iter().map(|s| s.loss).collect::<Vec<_>>();
+        std::thread::scope(|scope| {
+            let ranks = threads::group(3);
+            let rank = |ranks: Ranks| scope.spawn(move || of_rank(&ranks, 0));
+            let all: Vec<_> = ranks.into_iter().map(rank).collect();
+            for rank in all {
+                let (own, of_rank) = rank.join().unwrap();
+                assert!(own == parameters);
+                assert_eq!(losses(&of_rank), losses(&history));
+            }
+        });
+    }
+
+    #[test]
+    fn a_stop_on_one_rank_stops_all_and_other_settings_are_refused() {
+        let run = |ranks: &Ranks, seed: u64, stop: &Stop| {
+            let texts = embedded::paragraphs().take(60).map(|p| Ok(p.text));
+            let wordpiece = WordPiece::train(texts, 300, Casing::Uncased).unwrap();
+            let config = Config::new(1, 8, 2, 12, wordpiece.vocab_size());
+            let layout = Layout::new(&config, &PRETRAINING);
+            let mut engine = CpuEngine::new(&config, &layout, layout.initialise(seed)).unwrap();
+            engine.join(ranks).unwrap();
+            let (train, held_out) = data(&wordpiece, 24);
+            let settings = Settings::new(3, 6, 1e-2);
+            let mut trainer = Pretrainer::new(Box::new(engine), train, held_out, settings);
+            trainer.run(None, &mut Silent, stop).map(|()| trainer.step())
+        };
+        std::thread::scope(|scope| {
+            for ranks in threads::group(2) {
+                scope.spawn(move || {
+                    let stop = Stop::default();
+                    if ranks.rank() == 1 {
+                        stop.request();
+                    }
+                    assert_eq!(run(&ranks, 1, &stop).unwrap(), 0);
+                    let message = run(&ranks, ranks.rank() as u64, &stop).unwrap_err().to_string();
+                    let expected =
+                        "the ranks disagree about the parameters (by checksum): rank 0 has ";
+                    assert!(message.starts_with(expected), "{message}");
+                });
+            }
+        });
     }
 
     #[test]

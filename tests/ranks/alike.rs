@@ -1,6 +1,5 @@
 //! Ranks compute what one process computes.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use serde_json::json;
@@ -95,7 +94,7 @@ fn words_are_labelled_alike() {
         let mut columns = String::from("-DOCSTART- -X- O O\n\n");
         for i in rows {
             let name = ["Alice", "Robert", "Hannah"][i % 3];
-            let _ = write!(columns, "{name} NNP I-NP I-PER\n");
+            columns += &format!("{name} NNP I-NP I-PER\n");
             columns += "went VBD I-VP O\n";
             if i % 4 == 0 {
                 columns += "home NN I-NP O\n";
