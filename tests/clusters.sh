@@ -7,7 +7,9 @@ set -euo pipefail
 set -m
 files=$(cd "$(dirname "$0")/../docs/clusters" && pwd)
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# ssh-nccl.sh names files in /tmp after the port.
+export MASTER_PORT=$$
+trap 'rm -rf "$work" "/tmp/cloze-$$-"*' EXIT
 mkdir "$work/bin"
 export PATH=$work/bin:$PATH WORK=$work
 

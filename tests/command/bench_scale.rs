@@ -42,6 +42,7 @@ fn without_a_measured_step_the_output_says_that_it_is_an_estimate() {
         assert!(table.contains(&title), "{title}\n{table}");
     }
     assert_eq!(table.matches(" ms, an estimate: ").count(), 4, "{table}");
+    assert_eq!(table.matches("between hosts     50 GB/s").count(), 1, "{table}");
     assert!(std::fs::read_to_string(chart).unwrap().contains("large, 32 × 512 tokens a GPU"));
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// computed [default: from published speeds of an H100]
     #[arg(long, value_name = "X")]
     tflops: Option<f64>,
-    /// Numbers in which gradients are sent
+    /// Numbers in which gradients are sent; Cloze sends f32
     #[arg(long, default_value = "f32", value_name = "TYPE")]
     gradients: Width,
     /// Send gradients after the backward pass, not during it
@@ -137,6 +137,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
             curves.push((estimate.title(), points.collect::<Vec<_>>()));
         }
     }
+    if !args.json {
+        say!("{}", lines(&args.assumptions()).trim_end())?;
+    }
     if let Some(path) = &args.chart {
         let link = grouped(args.cluster().between * 8e-9, 0);
         let title = format!("Estimated scaling, {link} Gb/s between hosts");
@@ -185,6 +188,30 @@ impl Args {
         }
     }
 
+    /// Returns what all estimates assume.
+    fn assumptions(&self) -> [(&'static str, String); 6] {
+        let cluster = self.cluster();
+        let gigabytes = |speed: f64| number(speed / 1e9);
+        let (inside, between) = (gigabytes(cluster.inside), gigabytes(cluster.between));
+        let overlap = match self.no_overlap {
+            true => "none: gradients are sent after the backward pass",
+            false => {
+                "the backward pass, 2/3 of the step, finishes layers evenly; a layer is sent when finished, the embeddings at the end"
+            }
+        };
+        [
+            ("inside a host", format!("{} GPUs, {inside} GB/s each way for a GPU", self.host_gpus)),
+            ("between hosts", format!("{between} GB/s each way for a host")),
+            ("a message", format!("{} µs from one GPU to the next", self.latency)),
+            (
+                "sum of gradients",
+                "ring inside a host; between hosts ring or double tree".to_owned(),
+            ),
+            ("overlap", overlap.to_owned()),
+            ("left out", "reading data, slower GPUs, other traffic on the links".to_owned()),
+        ]
+    }
+
     /// Returns the seconds of a step of one GPU, and where they come from.
     fn step(&self, model: &str, config: &Config, seq: usize) -> Result<(f64, String)> {
         if let Some(ms) = self.step_ms {
@@ -218,6 +245,11 @@ fn published(model: &str, config: &Config) -> Option<f64> {
     Some(tokens_per_s * flops_per_token(config, PUBLISHED_LENGTH) / 1e12)
 }
 
+/// Returns a line for each assumption.
+fn lines(assumptions: &[(&str, String)]) -> String {
+    assumptions.iter().map(|(what, text)| format!("{what:<16}  {text}\n")).collect()
+}
+
 /// What is estimated for a number of GPUs.
 struct Point {
     gpus: u64,
@@ -234,6 +266,7 @@ struct Estimate<'a> {
     seq: usize,
     gradient_bytes: f64,
     points: Vec<Point>,
+    /// What only this estimate assumes.
     assumptions: Vec<(&'static str, String)>,
 }
 
@@ -249,7 +282,7 @@ impl<'a> Estimate<'a> {
         let cluster = args.cluster();
         let point = |&gpus: &u64| {
             let exposed = step.exposed(&cluster, gpus);
-            let tokens = (gpus * args.batch) as f64 * seq as f64;
+            let tokens = gpus as f64 * args.batch as f64 * seq as f64;
             Point {
                 gpus,
                 seconds: seconds + exposed,
@@ -258,26 +291,9 @@ impl<'a> Estimate<'a> {
                 efficiency: seconds / (seconds + exposed),
             }
         };
-        let gigabytes = |speed: f64| number(speed / 1e9);
-        let (inside, between) = (gigabytes(cluster.inside), gigabytes(cluster.between));
-        let overlap = match args.no_overlap {
-            true => "none: gradients are sent after the backward pass",
-            false => {
-                "the backward pass, 2/3 of the step, finishes layers evenly; a layer is sent when finished, the embeddings at the end"
-            }
-        };
         let assumptions = vec![
             ("step of one GPU", source),
             ("gradients", format!("{} MB a step in {name}", grouped(gradient_bytes / 1e6, 0))),
-            ("inside a host", format!("{} GPUs, {inside} GB/s each way for a GPU", args.host_gpus)),
-            ("between hosts", format!("{between} GB/s each way for a host")),
-            ("a message", format!("{} µs from one GPU to the next", args.latency)),
-            (
-                "sum of gradients",
-                "ring inside a host; between hosts ring or double tree".to_owned(),
-            ),
-            ("overlap", overlap.to_owned()),
-            ("left out", "reading data, slower GPUs, other traffic on the links".to_owned()),
         ];
         let points = args.gpus.0.iter().map(point).collect();
         Ok(Self { args, model, seq, gradient_bytes, points, assumptions })
@@ -297,7 +313,8 @@ impl<'a> Estimate<'a> {
                 "efficiency": p.efficiency,
             })
         };
-        let assumptions = self.assumptions.iter().map(|(what, text)| format!("{what}: {text}"));
+        let assumptions = self.assumptions.iter().cloned().chain(self.args.assumptions());
+        let assumptions = assumptions.map(|(what, text)| format!("{what}: {text}"));
         json!({
             "model": self.model,
             "seq": self.seq,
@@ -320,10 +337,7 @@ impl<'a> Estimate<'a> {
                 p.gpus
             );
         }
-        for (what, text) in &self.assumptions {
-            lines += &format!("{what:<16}  {text}\n");
-        }
-        lines
+        lines + &self::lines(&self.assumptions)
     }
 }
 
