@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Error, Result};
@@ -19,12 +19,12 @@ const ONE_REQUEST: Duration = Duration::from_secs(1);
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Creates a stop that Ctrl-C, SIGTERM and a closed terminal (SIGHUP) request. The request is
-    /// acknowledged on stderr. Another signal at least a second later ends the process at once, because a
+    /// Creates a stop that Ctrl-C, SIGTERM, SIGUSR1 (which `mpirun` passes on at once, and Slurm can send
+    /// before a job's end) and a closed terminal (SIGHUP) request. The request is acknowledged on stderr. Another signal at least a second later ends the process at once, because a
     /// step of a large model can take long.
     pub fn on_signals() -> Result<Self> {
         let failed = |e| Error::Failed(format!("signals can't be watched: {e}"));
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(failed)?;
         if !hangup_is_ignored() {
             signals.add_signal(SIGHUP).map_err(failed)?;
         }

@@ -4,6 +4,8 @@ mod budget;
 mod cells;
 mod estimate;
 mod peer;
+mod scale;
+mod scaling;
 #[cfg(feature = "cuda")]
 mod selftest;
 mod speed;
@@ -32,6 +34,8 @@ enum Command {
     Infer(speed::Args),
     /// Estimate what a pre-training run costs: tokens, days, device-hours, money
     Estimate(estimate::Args),
+    /// Estimate how data-parallel training grows with the number of GPUs
+    Scale(scale::Args),
     /// Time a notebook kernel's cells, or compare several kernels
     // The options are those of `cloze-bench-cells`, which answers `--help` too.
     #[command(disable_help_flag = true)]
@@ -46,9 +50,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Some(Command::Train(args)) => speed::run(args, Pass::Train),
         Some(Command::Infer(args)) => speed::run(args, Pass::Infer),
         Some(Command::Estimate(args)) => estimate::run(args),
+        Some(Command::Scale(args)) => scale::run(args),
         Some(Command::Cells { options }) => cells::run(options),
         #[cfg(feature = "cuda")]
         None if args.selftest.asked() => selftest::run(args.selftest),
-        None => refuse!("expected train, infer, estimate, cells, or --gpu-selftest"),
+        None => refuse!("expected train, infer, estimate, scale, cells, or --gpu-selftest"),
     }
 }
