@@ -88,7 +88,7 @@ class Onnx(unittest.TestCase):
                     self.agree(output.reshape(-1), values, f"{folder.name}: {name}")
 
     def test_every_class_of_other_families_gives_the_outputs_of_transformers(self):
-        folders = [path for path in FAMILIES.iterdir() if path.is_dir() and path.name[0] != "_"]
+        folders = [path for path in FAMILIES.iterdir() if (path / "config.json").exists()]
         self.assertEqual(len(folders), 21)
         for folder in folders:
             model = Model(folder, self.out / folder.name)

@@ -21,8 +21,9 @@ const TOLERANCE: f64 = 1e-4;
 
 fn all() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(fixture("families")).unwrap();
+    let is_model = |path: &PathBuf| path.join("config.json").exists();
     let folders: Vec<PathBuf> =
-        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
+        entries.map(|entry| entry.unwrap().path()).filter(is_model).collect();
     assert_eq!(folders.len(), 21);
     folders
 }
