@@ -12,7 +12,7 @@ use crate::features::frozen;
 use crate::files::Staged;
 use crate::hub;
 use crate::model::weights::{self, Model, NumberFormat, any_wordpiece_of};
-use crate::model::{Family, Part, onnx};
+use crate::model::{Part, onnx};
 use crate::note;
 
 #[derive(clap::Args)]
@@ -60,12 +60,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
         return Err(Error::file(&folder, message));
     }
     let model = Model::read_changed(&folder)?;
-    let family = model.config.model_type;
-    if args.format == Format::Onnx && family != Family::Bert {
-        let message =
-            format!("is a {} model; --format onnx writes bert models only", family.name());
-        return Err(Error::file(folder.join(weights::CONFIG), message));
-    }
     if frozen::holds(&folder) {
         note!("left out: the head on a frozen encoder (head.safetensors), which only Cloze reads");
     }
@@ -83,13 +77,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         Format::Onnx => onnx::write(out, &model.config, layout, values, &wordpiece)?,
     }
-    let left_out = model.left_out.iter().map(|&part| weights::describe(part));
+    let family = model.config.model_type;
+    let left_out = model.left_out.iter().map(|&part| weights::describe(family, part));
     for part in left_out.clone() {
         note!("left out: the {part}, which the class of this model does not have");
     }
-    if args.format == Format::Hf && layout.parts() == [Part::Encoder] {
+    if args.format == Format::Hf && family.has_pooler() && layout.parts() == [Part::Encoder] {
         note!(
-            "there is no pooler: if transformers' BertModel needs one, it initialises it randomly"
+            "there is no pooler: if transformers' {} needs one, it initialises it randomly",
+            family.class("Model")
         );
     }
     let (parameters, tensors) = (layout.total(), layout.parameters().len());

@@ -120,7 +120,8 @@ impl Args {
         let wordpiece = wordpiece_of(folder, &model)?;
         self.agrees(folder, &model.config, &wordpiece)?;
         for &part in &model.fresh {
-            let (part, folder) = (weights::describe(part), folder.display());
+            let (part, folder) =
+                (weights::describe(model.config.model_type, part), folder.display());
             note!("the {part} starts from random weights: {folder} has none");
         }
         let name = records::name_of_model(folder);

@@ -69,7 +69,8 @@ impl Forecast {
         // A LayerNorm keeps mean and deviation of a row; attention keeps the log-sum-exp per head.
         let kept = rows * (7 * h + 2 * i + heads + 4);
         let kept = kept * if recompute { 1 } else { layers };
-        let hidden = rows * (h * (layers + 1) + h + 2);
+        let projected = if config.projects_embeddings() { config.embedding_width() } else { 0 };
+        let hidden = rows * (h * (layers + 1) + config.embedding_width() + projected + 2);
         let partials = rows.div_ceil(STRIPE) * i.max(3 * h);
         let gradients = rows * (6 * h + i) + partials;
         let scores = attention_scratch(longest, config.head_size());
@@ -78,7 +79,7 @@ impl Forecast {
             Some(head) => {
                 let dropped = usize::from(config.head_dropout(head) > 0.0);
                 match head.input {
-                    HeadInput::Pooled => (3 + dropped) * sequences * h,
+                    HeadInput::Pooled => (4 + dropped) * sequences * h,
                     HeadInput::Rows => rows * ((1 + dropped) * h + head.outputs),
                 }
             }

@@ -31,6 +31,10 @@ pub struct Config {
     pub num_attention_heads: usize,
     /// I: the width of the feed-forward block, 4 H in the paper.
     pub intermediate_size: usize,
+    /// Width of the embedding tables of a family that projects them to `hidden_size`: see
+    /// [`embedding_width`](Self::embedding_width).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding_size: Option<usize>,
     /// The activation function: `gelu`.
     #[serde(default = "default_activation")]
     pub hidden_act: String,
@@ -99,6 +103,7 @@ impl Config {
             num_hidden_layers: layers,
             num_attention_heads: heads,
             intermediate_size: intermediate,
+            embedding_size: None,
             hidden_act: default_activation(),
             hidden_dropout_prob: default_dropout(),
             attention_probs_dropout_prob: default_dropout(),
@@ -121,6 +126,18 @@ impl Config {
     /// Returns the length of the longest sequence, in tokens.
     pub fn positions(&self) -> usize {
         self.max_position_embeddings.saturating_sub(self.position_offset())
+    }
+
+    /// Returns the width of the embedding tables. Where it is not `hidden_size`, a linear layer behind the
+    /// embeddings projects them.
+    pub fn embedding_width(&self) -> usize {
+        let own = self.embedding_size.filter(|_| self.model_type == Family::Electra);
+        own.unwrap_or(self.hidden_size)
+    }
+
+    /// Returns whether the embeddings are projected to `hidden_size`.
+    pub fn projects_embeddings(&self) -> bool {
+        self.embedding_width() != self.hidden_size
     }
 
     /// Returns a field that only some families have, if it is a number.
@@ -221,6 +238,7 @@ impl Config {
         for (name, value, most) in [
             ("vocab_size", self.vocab_size, 1 << 24),
             ("hidden_size", self.hidden_size, 1 << 16),
+            ("embedding_size", self.embedding_width(), 1 << 16),
             ("num_hidden_layers", self.num_hidden_layers, 1 << 12),
             ("num_attention_heads", self.num_attention_heads, 1 << 8),
             ("intermediate_size", self.intermediate_size, 1 << 20),
@@ -251,7 +269,13 @@ impl Config {
             ("hidden_dropout_prob", Some(self.hidden_dropout_prob)),
             ("attention_probs_dropout_prob", Some(self.attention_probs_dropout_prob)),
         ];
-        let of_heads = ["classifier_dropout", "seq_classif_dropout", "qa_dropout"];
+        let of_heads = [
+            "classifier_dropout",
+            "seq_classif_dropout",
+            "qa_dropout",
+            "summary_first_dropout",
+            "summary_last_dropout",
+        ];
         let of_heads = of_heads.map(|name| (name, self.number(name)));
         for (name, p) in probabilities.into_iter().chain(of_heads) {
             let p = p.unwrap_or(0.0);
@@ -259,11 +283,21 @@ impl Config {
                 return Err(format!("{name} is {p}, but must be at least 0 and under 1"));
             }
         }
-        for (name, expected) in [
+        // Of ELECTRA's multiple choice.
+        let summary: &[(&str, &str)] = match self.model_type {
+            Family::Electra => &[
+                ("summary_type", "\"first\""),
+                ("summary_use_proj", "true"),
+                ("summary_activation", "\"gelu\""),
+            ],
+            _ => &[],
+        };
+        let of_all = [
             ("position_embedding_type", "\"absolute\""),
             ("pruned_heads", "{}"),
             ("quantization_config", "null"),
-        ] {
+        ];
+        for &(name, expected) in of_all.iter().chain(summary) {
             if let Some(found) = self.other.get(name).map(ToString::to_string)
                 && found != expected
                 && found != "null"
@@ -324,7 +358,7 @@ mod tests {
         for case in [
             r#""num_attention_heads": 2 => "num_attention_heads": 3 => not a multiple"#,
             r#""gelu" => "relu" => only "gelu""#,
-            r#""bert" => "gpt2" => model_type is "gpt2", but only "bert", "roberta", "xlm-roberta", "distilbert" are supported"#,
+            r#""bert" => "gpt2" => model_type is "gpt2", but only "bert", "roberta", "xlm-roberta", "distilbert", "electra" are supported"#,
             r#""hidden_act" => "position_embedding_type": "relative_key", "hidden_act" => position_embedding_type is "relative_key", but only "absolute" is supported"#,
             r#""hidden_act" => "quantization_config": {"bits": 8}, "hidden_act" => quantization_config is {"bits":8}"#,
             r#""hidden_act" => "add_cross_attention": true, "hidden_act" => only self-attention"#,

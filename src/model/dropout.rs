@@ -36,22 +36,30 @@ impl Config {
 
     /// Returns the probability of dropout of the input of a task's head.
     pub fn head_dropout(&self, head: TaskHead) -> f64 {
-        if self.model_type != Family::DistilBert {
-            return if head.dropout { self.classifier_dropout() } else { 0.0 };
-        }
-        match head.input {
-            HeadInput::Pooled => self.number("seq_classif_dropout").unwrap_or(0.2),
-            HeadInput::Rows if head.dropout => self.hidden_dropout_prob,
-            HeadInput::Rows => self.number("qa_dropout").unwrap_or(0.1),
+        match (self.model_type, head.input, head.part) {
+            (Family::DistilBert, HeadInput::Pooled, _) => {
+                self.number("seq_classif_dropout").unwrap_or(0.2)
+            }
+            (Family::DistilBert, HeadInput::Rows, _) if head.dropout => self.hidden_dropout_prob,
+            (Family::DistilBert, HeadInput::Rows, _) => self.number("qa_dropout").unwrap_or(0.1),
+            (Family::Electra, _, Part::MultipleChoice) => {
+                self.number("summary_last_dropout").unwrap_or(0.1)
+            }
+            _ if head.dropout => self.classifier_dropout(),
+            _ => 0.0,
         }
     }
 
-    /// Returns the probability of dropout of the input of the pooler that a head reads: only RoBERTa's
-    /// classifier of sequences drops some.
+    /// Returns the probability of dropout of the input of the pooler that a head reads: the classifiers of
+    /// sequences of RoBERTa and ELECTRA drop some.
     pub fn pooler_dropout(&self, head: TaskHead) -> f64 {
-        match head.part {
-            Part::SequenceClassifier(_) if self.model_type.is_roberta() => {
-                self.classifier_dropout()
+        match (self.model_type, head.part) {
+            (
+                Family::Roberta | Family::XlmRoberta | Family::Electra,
+                Part::SequenceClassifier(_),
+            ) => self.classifier_dropout(),
+            (Family::Electra, Part::MultipleChoice) => {
+                self.number("summary_first_dropout").unwrap_or(0.0)
             }
             _ => 0.0,
         }

@@ -1,12 +1,14 @@
 //! The families of encoders: what differs between BERT and the models that were made from it.
 //!
 //! Inside Cloze every model has BERT's fields and BERT's tensor names. This module translates both from and
-//! to those of a family in transformers (modeling_roberta.py, modeling_distilbert.py), and states the few
-//! differences in the computation: where positions begin, the activation of the pooler, and (in `dropout.rs`)
-//! where dropout applies.
+//! to those of a family in transformers (modeling_roberta.py, modeling_distilbert.py, modeling_electra.py), and
+//! states the few differences in the computation: where positions begin, the activation of the pooler, and (in
+//! `dropout.rs`) where dropout applies. The width of ELECTRA's embeddings is in `config.rs`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use super::{Part, Real};
 
 /// A family of encoders, named by `model_type` in `config.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -24,6 +26,10 @@ pub enum Family {
     /// DistilBERT: BERT with half the layers, without segments and pooler (arXiv 1910.01108).
     #[serde(rename = "distilbert")]
     DistilBert,
+    /// ELECTRA: BERT pre-trained to tell replaced tokens from original ones, with embeddings that may be
+    /// narrower than the layers (arXiv 2003.10555).
+    #[serde(rename = "electra")]
+    Electra,
 }
 
 /// The activation function of the pooler.
@@ -33,24 +39,33 @@ pub enum Activation {
     Tanh,
     /// `max(0, x)`.
     Relu,
+    /// `x Φ(x)`, the exact GELU.
+    Gelu,
 }
 
 impl Activation {
-    /// Returns the function's value.
+    /// Returns the function's value at `x`.
     pub fn of(self, x: f32) -> f32 {
         match self {
             Self::Tanh => x.tanh(),
             Self::Relu => x.max(0.0),
+            Self::Gelu => x * normal_below(x),
         }
     }
 
-    /// Returns the function's derivative where its value is `y`.
-    pub fn slope(self, y: f32) -> f32 {
+    /// Returns the function's derivative at `x`.
+    pub fn slope(self, x: f32) -> f32 {
         match self {
-            Self::Tanh => 1.0 - y * y,
-            Self::Relu => f32::from(y > 0.0),
+            Self::Tanh => 1.0 - x.tanh().powi(2),
+            Self::Relu => f32::from(x > 0.0),
+            Self::Gelu => normal_below(x) + x * f32::FRAC_1_SQRT_TAU * (-0.5 * x * x).exp(),
         }
     }
+}
+
+/// Returns `Φ(x)`, the probability that a normal number is below `x`.
+fn normal_below(x: f32) -> f32 {
+    0.5 * (1.0 + Real::erf(x * std::f32::consts::FRAC_1_SQRT_2))
 }
 
 /// Pairs of a family's name and BERT's.
@@ -96,9 +111,22 @@ const ROBERTA_HEADS: Names = &[
     ("lm_head.decoder.", "cls.predictions.decoder."),
 ];
 
-/// The layers of a classifier of sequences, whose first one takes the pooler's place.
-const ROBERTA_CLASSIFIER: Names =
-    &[("classifier.dense.", POOLER), ("classifier.out_proj.", "classifier.")];
+/// The generator's head.
+const ELECTRA_HEADS: Names = &[
+    ("generator_predictions.dense.", "cls.predictions.transform.dense."),
+    ("generator_predictions.LayerNorm.", "cls.predictions.transform.LayerNorm."),
+    ("generator_lm_head.bias", "cls.predictions.bias"),
+    ("generator_lm_head.weight", "cls.predictions.decoder.weight"),
+];
+
+/// The layers of a classifier of sequences, whose first one takes the pooler's place in RoBERTa and ELECTRA.
+const CLASSIFIER: Names = &[("classifier.dense.", POOLER), ("classifier.out_proj.", "classifier.")];
+
+/// The layer in the pooler's place of ELECTRA's multiple choice.
+const ELECTRA_SUMMARY: Names = &[("sequence_summary.summary.", POOLER)];
+
+/// ELECTRA's `embedding_size` if its `config.json` has none.
+const ELECTRA_WIDTH: usize = 128;
 
 /// BERT's name of the pooler.
 pub(super) const POOLER: &str = "pooler.dense.";
@@ -130,7 +158,8 @@ fn swapped(names: Names) -> impl Iterator<Item = (&'static str, &'static str)> {
 
 impl Family {
     /// All families.
-    pub const ALL: [Self; 4] = [Self::Bert, Self::Roberta, Self::XlmRoberta, Self::DistilBert];
+    pub const ALL: [Self; 5] =
+        [Self::Bert, Self::Roberta, Self::XlmRoberta, Self::DistilBert, Self::Electra];
 
     /// Returns the `model_type`.
     pub fn name(self) -> &'static str {
@@ -139,6 +168,7 @@ impl Family {
             Self::Roberta => "roberta",
             Self::XlmRoberta => "xlm-roberta",
             Self::DistilBert => "distilbert",
+            Self::Electra => "electra",
         }
     }
 
@@ -159,6 +189,7 @@ impl Family {
             Self::Roberta => "Roberta",
             Self::XlmRoberta => "XLMRoberta",
             Self::DistilBert => "DistilBert",
+            Self::Electra => "Electra",
         };
         format!("{stem}{suffix}")
     }
@@ -167,7 +198,7 @@ impl Family {
     pub fn left_to_right(self) -> Option<&'static str> {
         match self {
             Self::Bert => Some("LMHeadModel"),
-            Self::Roberta | Self::XlmRoberta => Some("ForCausalLM"),
+            Self::Roberta | Self::XlmRoberta | Self::Electra => Some("ForCausalLM"),
             Self::DistilBert => None,
         }
     }
@@ -177,11 +208,17 @@ impl Family {
         self == Self::Bert
     }
 
+    /// Returns whether the family's models without a head have a pooler.
+    pub fn has_pooler(self) -> bool {
+        !matches!(self, Self::DistilBert | Self::Electra)
+    }
+
     /// Returns the activation of the pooler, or of the layer in its place.
     pub fn pooler_activation(self) -> Activation {
         match self {
             Self::DistilBert => Activation::Relu,
-            _ => Activation::Tanh,
+            Self::Electra => Activation::Gelu,
+            Self::Bert | Self::Roberta | Self::XlmRoberta => Activation::Tanh,
         }
     }
 
@@ -189,6 +226,9 @@ impl Family {
     pub(super) fn fields_to_bert(self, fields: &mut Map<String, Value>) {
         if self.is_roberta() {
             fields.entry("pad_token_id").or_insert(1.into());
+        }
+        if self == Self::Electra {
+            fields.entry("embedding_size").or_insert(ELECTRA_WIDTH.into());
         }
         if self != Self::DistilBert {
             return;
@@ -222,6 +262,7 @@ impl Family {
             Self::Bert => "bert.",
             Self::Roberta | Self::XlmRoberta => "roberta.",
             Self::DistilBert => "distilbert.",
+            Self::Electra => "electra.",
         }
     }
 
@@ -230,17 +271,27 @@ impl Family {
             Self::Bert => &[],
             Self::Roberta | Self::XlmRoberta => ROBERTA_HEADS,
             Self::DistilBert => DISTILBERT_HEADS,
+            Self::Electra => ELECTRA_HEADS,
         }
     }
 
-    fn classifier(self) -> Names {
-        if self.is_roberta() { ROBERTA_CLASSIFIER } else { &[] }
+    /// Returns the names of layers that a model with this head has in the pooler's place.
+    fn summary(self, head: Part) -> Names {
+        match (self, head) {
+            (Self::Roberta | Self::XlmRoberta | Self::Electra, Part::SequenceClassifier(_)) => {
+                CLASSIFIER
+            }
+            (Self::Electra, Part::MultipleChoice) => ELECTRA_SUMMARY,
+            _ => &[],
+        }
     }
 
     /// Returns BERT's name, without prefix, of a tensor in a file.
     pub fn name_to_bert(self, name: &str) -> String {
-        let name = name.strip_prefix(self.prefix()).unwrap_or(name);
-        let heads = self.heads().iter().chain(self.classifier()).copied();
+        let name = self.without_prefix(name).unwrap_or(name);
+        let summaries =
+            [Part::SequenceClassifier(1), Part::MultipleChoice].map(|head| self.summary(head));
+        let heads = self.heads().iter().chain(summaries.into_iter().flatten()).copied();
         let layer = || match self {
             Self::DistilBert => {
                 let rest = name.strip_prefix("transformer.layer.")?;
@@ -253,17 +304,24 @@ impl Family {
 
     /// Returns whether a tensor in a file is the encoder's pooler.
     pub(super) fn is_pooler(self, name: &str) -> bool {
-        name.strip_prefix(self.prefix()).unwrap_or(name).starts_with("pooler.")
+        self.without_prefix(name).unwrap_or(name).starts_with("pooler.")
     }
 
-    /// Returns the name in a file of a tensor with this name in BERT; if it is `prefixed`, as the encoder's
-    /// are beside a head, it has the family's prefix there. `classifies` says whether the model classifies
-    /// sequences.
-    pub fn name_from_bert(self, name: &str, prefixed: bool, classifies: bool) -> String {
-        let classifier = if classifies { self.classifier() } else { &[] };
-        if let Some(head) = replaced(name, swapped(self.heads()).chain(swapped(classifier))) {
+    /// Returns the name of one of the encoder's tensors in a file without the family's prefix, if it has it.
+    pub(super) fn without_prefix(self, name: &str) -> Option<&str> {
+        name.strip_prefix(self.prefix())
+    }
+
+    /// Returns the name in a file of a tensor with this name in BERT. In a file that is `prefixed`, as those
+    /// of models with a head are, the encoder's tensors have the family's prefix. `head` is the task's head
+    /// in the file.
+    pub fn name_from_bert(self, name: &str, prefixed: bool, head: Option<Part>) -> String {
+        let summary = head.map_or(&[][..], |head| self.summary(head));
+        if let Some(head) = replaced(name, swapped(self.heads()).chain(swapped(summary))) {
             return head;
         }
+        let of_encoder = ["embeddings", "encoder.", "pooler."];
+        let prefixed = prefixed && of_encoder.iter().any(|start| name.starts_with(start));
         let layer = || match self {
             Self::DistilBert => {
                 let rest = name.strip_prefix(LAYERS)?;
@@ -287,6 +345,7 @@ mod tests {
     fn config(family: Family) -> Config {
         let mut config = Config::new(12, 8, 2, 16, 20);
         config.model_type = family;
+        config.embedding_size = Some(4);
         if family == Family::DistilBert {
             config.type_vocab_size = 0;
         }
@@ -296,14 +355,17 @@ mod tests {
     #[test]
     fn every_name_comes_back_from_the_family_s_files() {
         for family in Family::ALL {
-            for head in [Part::MaskedLm, Part::SequenceClassifier(3), Part::TokenClassifier(2)] {
+            for head in [
+                Part::MaskedLm,
+                Part::SequenceClassifier(3),
+                Part::MultipleChoice,
+                Part::TokenClassifier(2),
+            ] {
                 let parts = [Part::Encoder, Part::Pooler, head];
                 let layout = Layout::new(&config(family), &parts);
-                let classifies = matches!(head, Part::SequenceClassifier(_));
                 let mut seen = std::collections::HashSet::new();
                 for parameter in layout.parameters() {
-                    let prefixed = matches!(parameter.part, Part::Encoder | Part::Pooler);
-                    let theirs = family.name_from_bert(&parameter.name, prefixed, classifies);
+                    let theirs = family.name_from_bert(&parameter.name, true, Some(head));
                     assert_eq!(family.name_to_bert(&theirs), parameter.name, "{theirs}");
                     assert!(seen.insert(theirs));
                 }
@@ -313,24 +375,39 @@ mod tests {
 
     #[test]
     fn names_are_those_of_transformers() {
-        for (family, classifies, ours, theirs) in [
-            (Family::Bert, true, "pooler.dense.bias", "bert.pooler.dense.bias"),
-            (Family::Roberta, false, "pooler.dense.bias", "roberta.pooler.dense.bias"),
-            (Family::XlmRoberta, true, "pooler.dense.bias", "classifier.dense.bias"),
+        let (classes, choice) = (Part::SequenceClassifier(2), Part::MultipleChoice);
+        for (family, head, ours, theirs) in [
+            (Family::Bert, classes, "pooler.dense.bias", "bert.pooler.dense.bias"),
+            (Family::Roberta, choice, "pooler.dense.bias", "roberta.pooler.dense.bias"),
+            (Family::XlmRoberta, classes, "pooler.dense.bias", "classifier.dense.bias"),
+            (Family::Electra, classes, "classifier.bias", "classifier.out_proj.bias"),
+            (Family::Electra, choice, "pooler.dense.bias", "sequence_summary.summary.bias"),
+            (Family::Electra, choice, "classifier.bias", "classifier.bias"),
+            (Family::Electra, choice, "embeddings_project.bias", "electra.embeddings_project.bias"),
             (
                 Family::DistilBert,
-                false,
+                choice,
                 "encoder.layer.11.attention.output.dense.weight",
                 "distilbert.transformer.layer.11.attention.out_lin.weight",
             ),
             (
                 Family::DistilBert,
-                false,
+                choice,
                 "encoder.layer.0.output.LayerNorm.bias",
                 "distilbert.transformer.layer.0.output_layer_norm.bias",
             ),
         ] {
-            assert_eq!(family.name_from_bert(ours, true, classifies), theirs);
+            assert_eq!(family.name_from_bert(ours, true, Some(head)), theirs);
+        }
+    }
+
+    #[test]
+    fn slopes_are_those_of_finite_differences() {
+        for activation in [Activation::Tanh, Activation::Relu, Activation::Gelu] {
+            for x in [-3.0, -0.7, 0.4, 2.5] {
+                let slope = (activation.of(x + 1e-2) - activation.of(x - 1e-2)) / 2e-2;
+                assert!((slope - activation.slope(x)).abs() < 1e-4, "{activation:?} {x}");
+            }
         }
     }
 

@@ -4,8 +4,8 @@
 //!
 //! Read the files in this order: `config.rs` and `size.rs` (hyperparameters), `parameters.rs` (the
 //! one declaration of all parameters), then the forward pass: `layers.rs` (embeddings, attention,
-//! encoder layer), `heads.rs`, `bert.rs` (the whole model). `family.rs` says how RoBERTa and
-//! DistilBERT differ from it. `ops.rs` and `dropout.rs` hold the two
+//! encoder layer), `heads.rs`, `bert.rs` (the whole model). `family.rs` says how RoBERTa,
+//! DistilBERT and ELECTRA differ from it. `ops.rs` and `dropout.rs` hold the two
 //! operations that dfdx lacks, `build.rs` fills the modules from a flat buffer, [`weights`] reads
 //! and writes model folders, `onnx/` writes ONNX files, `inspect.rs` returns attention probabilities for views, and `flops.rs`
 //! counts operations.

@@ -68,6 +68,9 @@ pub enum Part {
     MaskedLm,
     /// Predicts whether segment B follows segment A; reads the pooler.
     NextSentence,
+    /// ELECTRA's discriminator, which tells replaced tokens from original ones. It is read and written,
+    /// also as ONNX, but no engine runs it.
+    Discriminator,
     /// Classifies a sequence into this many classes, or predicts one number; reads the pooler.
     SequenceClassifier(usize),
     /// Scores each of several candidate sequences, of which the best is chosen; reads the pooler.
@@ -114,7 +117,11 @@ impl Part {
             dropout: true,
         };
         match self {
-            Self::Encoder | Self::Pooler | Self::MaskedLm | Self::NextSentence => None,
+            Self::Encoder
+            | Self::Pooler
+            | Self::MaskedLm
+            | Self::NextSentence
+            | Self::Discriminator => None,
             Self::SequenceClassifier(classes) => Some(classifier(HeadInput::Pooled, classes)),
             Self::MultipleChoice => Some(classifier(HeadInput::Pooled, 1)),
             Self::TokenClassifier(classes) => Some(classifier(HeadInput::Rows, classes)),
@@ -203,6 +210,7 @@ impl Declaration {
 /// except for the weights and biases of queries, keys and values.
 pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     let (h, i) = (config.hidden_size, config.intermediate_size);
+    let e = config.embedding_width();
     let mut d =
         Declaration { list: Vec::new(), part: Part::Encoder, deviation: config.initializer_range };
 
@@ -215,10 +223,13 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
         // DistilBERT has no segments.
         if rows > 0 {
             let name = format!("embeddings.{name}_embeddings.weight");
-            d.add(name, &[rows, h], true, init);
+            d.add(name, &[rows, e], true, init);
         }
     }
-    d.layer_norm("embeddings.LayerNorm", h);
+    d.layer_norm("embeddings.LayerNorm", e);
+    if config.projects_embeddings() {
+        d.linear("embeddings_project", e, h);
+    }
     for layer in 0..config.num_hidden_layers {
         let name = |rest: &str| format!("encoder.layer.{layer}.{rest}");
         let projections = ["query", "key", "value"];
@@ -238,12 +249,17 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
         d.part = Part::MaskedLm;
         let bias = "cls.predictions.bias".to_owned();
         d.add(bias, &[config.vocab_size], false, Init::Zeros);
-        d.linear("cls.predictions.transform.dense", h, h);
-        d.layer_norm("cls.predictions.transform.LayerNorm", h);
+        d.linear("cls.predictions.transform.dense", h, e);
+        d.layer_norm("cls.predictions.transform.LayerNorm", e);
     }
     if parts.contains(&Part::NextSentence) {
         d.part = Part::NextSentence;
         d.linear("cls.seq_relationship", h, 2);
+    }
+    if parts.contains(&Part::Discriminator) {
+        d.part = Part::Discriminator;
+        d.linear("discriminator_predictions.dense", h, h);
+        d.linear("discriminator_predictions.dense_prediction", h, 1);
     }
     for &part in parts {
         if let Some(head) = part.task_head() {
@@ -253,6 +269,9 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     }
     d.list
 }
+
+/// The start of the names of the embeddings' tensors and of their projection's.
+const EMBEDDINGS: &str = "embeddings";
 
 /// How much of the learning rate each layer gets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -281,7 +300,7 @@ impl Tuning {
                 let number = rest.split('.').next().and_then(|number| number.parse::<usize>().ok());
                 number.map_or(layers + 1, |layer| layer + 1)
             }
-            None if name.starts_with("embeddings.") => 0,
+            None if name.starts_with(EMBEDDINGS) => 0,
             None => layers + 1,
         };
         match self.freeze {
@@ -326,7 +345,7 @@ impl Layout {
         let trained = self.parameters.iter().find(|parameter| parameter.rate > 0.0)?;
         let rest = match trained.name.strip_prefix("encoder.layer.") {
             Some(rest) => rest,
-            None if trained.name.starts_with("embeddings.") => return None,
+            None if trained.name.starts_with(EMBEDDINGS) => return None,
             None => return Some(usize::MAX),
         };
         rest.split('.').next()?.parse().ok()

@@ -2,8 +2,8 @@
 
     CLOZE=target/debug/cloze python -m unittest discover -v tests/onnx
 
-Needs onnxruntime. The expected outputs are those of transformers, stored in tests/fixtures/models (make.py), and
-what the `cloze` command prints.
+Needs onnxruntime. The expected outputs are those of transformers, stored in tests/fixtures/models and
+tests/fixtures/families (make.py), and what the `cloze` command prints.
 """
 
 import json
@@ -18,6 +18,7 @@ import onnxruntime
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "tests/fixtures/models"
+FAMILIES = ROOT / "tests/fixtures/families"
 CLOZE = os.environ.get("CLOZE", str(ROOT / "target/debug/cloze"))
 TOLERANCE = 1e-4
 TEXTS = ["the cat sat on the mat .", "a dog", "it was old and it ran to the new red house"]
@@ -52,6 +53,7 @@ class Model:
             "attention_mask": pad([[1] * len(row) for row in ids]),
             "token_type_ids": pad(segments),
         }
+        inputs = {one.name: inputs[one.name] for one in self.session.get_inputs()}
         if len(self.session.get_inputs()[0].shape) == 3:
             inputs = {name: values[None] for name, values in inputs.items()}
         return dict(zip(self.axes, self.session.run(None, inputs)))
@@ -84,6 +86,27 @@ class Onnx(unittest.TestCase):
                         output = numpy.concatenate([row[: len(tokens)] for row, tokens in rows])
                     values = expected["outputs"][name] * times
                     self.agree(output.reshape(-1), values, f"{folder.name}: {name}")
+
+    def test_every_class_of_other_families_gives_the_outputs_of_transformers(self):
+        folders = [path for path in FAMILIES.iterdir() if (path / "config.json").exists()]
+        self.assertEqual(len(folders), 21)
+        for folder in folders:
+            model = Model(folder, self.out / folder.name)
+            inputs = [one.name for one in model.session.get_inputs()]
+            self.assertEqual("token_type_ids" in inputs, folder.name.startswith("Electra"))
+            expected = json.loads((folder / "expected.json").read_text())
+            ids, segments = ([text[key] for text in expected["texts"]] for key in ["ids", "segments"])
+            added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+            [mask] = [token["id"] for token in added if token["content"].strip("<>[]").lower() == "mask"]
+            for times, more in [(1, 0), (1, 5), (2, 0)]:
+                outputs = model.run(ids * times, segments * times, more)
+                for name, output in outputs.items():
+                    if model.axes[name][1:2] == ["sequence_length"]:
+                        output = numpy.concatenate([row[: len(tokens)] for row, tokens in zip(output, ids * times)])
+                        if folder.name.endswith("ForMaskedLM"):
+                            # Those of mask tokens only.
+                            output = output[numpy.concatenate(ids * times) == mask]
+                    self.agree(output.reshape(-1), expected["outputs"][name] * times, f"{folder.name}: {name}")
 
     def encoder(self, folder):
         """Compares a model's hidden states with those that `cloze features` prints."""

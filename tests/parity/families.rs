@@ -21,9 +21,10 @@ const TOLERANCE: f64 = 1e-4;
 
 fn all() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(fixture("families")).unwrap();
+    let is_model = |path: &PathBuf| path.join("config.json").exists();
     let folders: Vec<PathBuf> =
-        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
-    assert_eq!(folders.len(), 14);
+        entries.map(|entry| entry.unwrap().path()).filter(is_model).collect();
+    assert_eq!(folders.len(), 21);
     folders
 }
 
@@ -139,6 +140,51 @@ fn a_base_model_starts_a_classifier_with_fresh_layers() {
     let model = Model::read(&folder, &Part::SequenceClassifier(4).with_encoder(), Some(1)).unwrap();
     assert_eq!(model.fresh, [Part::Pooler, Part::SequenceClassifier(4)]);
     assert_eq!(model.left_out, [Part::MaskedLm]);
+    let folder = fixture("families").join("ElectraForPreTraining");
+    let model = Model::read(&folder, &Part::Span.with_encoder(), Some(1)).unwrap();
+    assert_eq!((model.fresh, model.left_out), (vec![Part::Span], vec![Part::Discriminator]));
+}
+
+/// Errors name the tensors as the file does.
+#[test]
+fn a_missing_tensor_is_named_as_in_the_family_s_files() {
+    for (class, gone, expected) in [
+        ("RobertaForMaskedLM", "lm_head.dense.bias", "lm_head.dense.bias of shape [16]"),
+        (
+            "DistilBertModel",
+            "transformer.layer.1.ffn.lin2.bias",
+            "transformer.layer.1.ffn.lin2.bias of shape [16]",
+        ),
+        (
+            "DistilBertForMaskedLM",
+            "distilbert.transformer.layer.0.attention.q_lin.weight",
+            "distilbert.transformer.layer.0.attention.q_lin.weight of shape [16, 16]",
+        ),
+        (
+            "ElectraForMultipleChoice",
+            "sequence_summary.summary.bias",
+            "sequence_summary.summary.bias of shape [16]",
+        ),
+        (
+            "ElectraForSequenceClassification",
+            "electra.embeddings_project.weight",
+            "electra.embeddings_project.weight of shape [16, 8]",
+        ),
+    ] {
+        let folder = copied(class);
+        let path = folder.path().join("model.safetensors");
+        let bytes = std::fs::read(&path).unwrap();
+        let mut all = SafeTensors::deserialize(&bytes).unwrap().tensors();
+        let before = all.len();
+        all.retain(|(name, _)| name != gone);
+        assert_eq!(all.len() + 1, before);
+        std::fs::write(&path, safetensors::serialize(all, None).unwrap()).unwrap();
+        let message = Model::read_all(folder.path()).unwrap_err().to_string();
+        assert_contains(&message, &format!("tensor {expected} is missing"));
+    }
+    let folder = fixture("families").join("RobertaModel");
+    let refused = Model::read(&folder, &[Part::Encoder, Part::MaskedLm], None).unwrap_err();
+    assert_contains(&refused.to_string(), "holds no masked-LM head (lm_head)");
 }
 
 #[test]
@@ -155,6 +201,16 @@ fn what_a_family_lacks_is_refused_with_a_sentence() {
     std::fs::rename(other.path().join("tokenizer.json"), other.path().join("merges.txt")).unwrap();
     let bare = fails(["tokenize", "--vocab", text(other.path())], 1);
     assert_contains(&bare, "there is no tokenizer.json, but merges.txt");
+    for (class, expected) in [
+        ("DistilBertForMaskedLM", "\"distilbert\", because it adds segment embeddings"),
+        ("ElectraForMaskedLM", "\"electra\", because it has neither their GELU pooler"),
+    ] {
+        let folder = fixture("families").join(class);
+        let (folder, out) = (text(&folder), text(out.path()));
+        let args = ["pretrain", "--init", folder, "--no-nsp", "--seq", "20", "--steps", "1"];
+        let args = [&args[..], &["--backend", "reference", "--out", out]].concat();
+        assert_contains(&fails(args, 2), expected);
+    }
 }
 
 fn tokenizers() -> [WordPiece; 3] {

@@ -101,7 +101,7 @@ fn agrees(name: &str) {
     let file = read_json(&folder.join("batches.json"));
     let (family, head) = name.split_once('-').unwrap_or(("bert", name));
     let parts = match (family, head) {
-        ("bert", _) | (_, "sequence" | "token" | "span") => parts(head),
+        ("bert", _) | (_, "sequence" | "choice" | "token" | "span") => parts(head),
         _ => vec![Part::Encoder, Part::MaskedLm],
     };
     let model = Model::read(&folder, &parts, None).unwrap();
@@ -158,6 +158,13 @@ fn roberta_is_that_of_transformers() {
 fn distilbert_is_that_of_transformers() {
     for head in ["sequence", "token", "span", "pretraining"] {
         agrees(&format!("distilbert-{head}"));
+    }
+}
+
+#[test]
+fn electra_is_that_of_transformers() {
+    for head in ["sequence", "choice", "token", "span", "pretraining"] {
+        agrees(&format!("electra-{head}"));
     }
 }
 

@@ -174,7 +174,7 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
         Some(runs) => runs,
         None => {
             for &part in &first.fresh {
-                let part = weights::describe(part);
+                let part = weights::describe(first.config.model_type, part);
                 note!("the {part} starts from random weights");
             }
             let runs = runner.all(&mut records, first, &settings)?;

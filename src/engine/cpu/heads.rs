@@ -42,6 +42,8 @@ pub struct Buffers {
     rows: Vec<u32>,
     /// Their hidden states, later the gradients of these.
     picked: Vec<f32>,
+    /// The input of the pooler's activation.
+    inner: Vec<f32>,
     pooled: Vec<f32>,
     /// The linear layer's input after dropout.
     input: Vec<f32>,
@@ -66,21 +68,21 @@ impl Pooler {
         b: &mut Buffers,
     ) {
         let (n, h) = (pass.batch.sequences(), pass.config.hidden_size);
-        grow(&mut b.picked, n * h);
-        grow(&mut b.pooled, n * h);
+        for buffer in [&mut b.picked, &mut b.inner, &mut b.pooled] {
+            grow(buffer, n * h);
+        }
         b.rows.clear();
         b.rows.extend(pass.batch.pooled_rows(pass.config.is_decoder));
         pick(hidden, &b.rows, h, &mut b.picked[..n * h]);
         if let Some(mask) = mask {
             drop_sequences(pass, mask, &mut b.picked[..n * h]);
         }
-        let pooled = &mut b.pooled[..n * h];
+        let inner = &mut b.inner[..n * h];
         let activation = pass.config.model_type.pooler_activation();
-        self.0.forward(Precision::F32, values, &b.picked[..n * h], pooled);
-        for row in pooled.chunks_exact_mut(h) {
-            for (x, bias) in row.iter_mut().zip(&values[self.0.bias.clone()]) {
-                *x = activation.of(*x + bias);
-            }
+        self.0.forward(Precision::F32, values, &b.picked[..n * h], inner);
+        add_bias(pass.simd, inner, &values[self.0.bias.clone()]);
+        for (y, x) in b.pooled.iter_mut().zip(inner) {
+            *y = activation.of(*x);
         }
     }
 
@@ -97,8 +99,8 @@ impl Pooler {
         let (n, h) = (pass.batch.sequences(), pass.config.hidden_size);
         let d = &mut b.d[..n * h];
         let activation = pass.config.model_type.pooler_activation();
-        for (d, y) in d.iter_mut().zip(&b.pooled) {
-            *d *= activation.slope(*y);
+        for (d, x) in d.iter_mut().zip(&b.inner) {
+            *d *= activation.slope(*x);
         }
         self.0.add_bias_gradient(pass.simd, gradients, d, &mut b.partials);
         let picked = &mut b.picked[..n * h];

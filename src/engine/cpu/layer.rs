@@ -106,10 +106,29 @@ impl Gradients {
         grow(&mut self.qkv, 3 * hidden);
     }
 
-    /// Returns the gradient of the hidden states, and scratch for the embeddings' backward pass.
-    pub fn for_embeddings(&mut self) -> (&mut [f32], &mut [f32], &mut Partials) {
-        let rows = self.hidden.len();
-        (&mut self.hidden, &mut self.residual[..rows], &mut self.partials)
+    /// Runs backward through the projection of the embeddings `x`: turns the gradient of the hidden states
+    /// in `hidden` into that of `x`, and adds the parameters' gradients.
+    pub fn project(
+        &mut self,
+        projection: &Linear,
+        pass: Pass<'_>,
+        values: &[f32],
+        x: &[f32],
+        gradients: &mut [f32],
+    ) {
+        let precision = pass.precision;
+        projection.add_bias_gradient(pass.simd, gradients, &self.hidden, &mut self.partials);
+        projection.add_weight_gradient(precision, gradients, x, &self.hidden);
+        grow(&mut self.residual, x.len());
+        let d = &mut self.residual[..x.len()];
+        projection.backward(precision, values, &self.hidden, d, Output::Overwrite);
+        std::mem::swap(&mut self.hidden, &mut self.residual);
+        grow(&mut self.residual, x.len());
+    }
+
+    /// Returns the gradient of the embeddings, of `len` values, and scratch for their backward pass.
+    pub fn for_embeddings(&mut self, len: usize) -> (&mut [f32], &mut [f32], &mut Partials) {
+        (&mut self.hidden[..len], &mut self.residual[..len], &mut self.partials)
     }
 }
 

@@ -22,7 +22,8 @@ pub struct MaskedLm {
     norm: NormRanges,
 }
 
-/// Activations and gradients of the masked-LM head, for (picked rows, …).
+/// Activations and gradients of the masked-LM head, for (picked rows, …). From the dense layer on they are
+/// as wide as the embeddings.
 #[derive(Default)]
 pub struct MaskedLmBuffers {
     picked: Vec<f32>,
@@ -71,33 +72,34 @@ impl MaskedLm {
         rows: &[u32],
         b: &mut MaskedLmBuffers,
     ) {
-        let (n, h, v) = (rows.len(), pass.config.hidden_size, self.bias.len());
-        for buffer in
-            [&mut b.picked, &mut b.dense, &mut b.activated, &mut b.normed, &mut b.d, &mut b.d_dense]
-        {
-            grow(buffer, n * h);
+        let (n, v) = (rows.len(), self.bias.len());
+        let (h, e) = (self.dense.inputs, self.dense.outputs);
+        grow(&mut b.picked, n * h);
+        grow(&mut b.d, n * h.max(e));
+        for buffer in [&mut b.dense, &mut b.activated, &mut b.normed, &mut b.d_dense] {
+            grow(buffer, n * e);
         }
         grow(&mut b.statistics, n);
         grow(&mut b.logits, n * v);
         pick(hidden, rows, h, &mut b.picked[..n * h]);
-        let dense = &mut b.dense[..n * h];
+        let dense = &mut b.dense[..n * e];
         self.dense.forward(pass.precision, values, &b.picked[..n * h], dense);
         let bias = &values[self.dense.bias.clone()];
-        bias_gelu(pass.simd, dense, bias, &mut b.activated[..n * h]);
+        bias_gelu(pass.simd, dense, bias, &mut b.activated[..n * e]);
         let norm = self.norm.of(values, pass.epsilon());
         norm::forward_alone(
             pass.simd,
             norm,
-            &b.activated[..n * h],
+            &b.activated[..n * e],
             &mut b.statistics[..n],
-            &mut b.normed[..n * h],
+            &mut b.normed[..n * e],
         );
         product(
             MatrixMut::new(&mut b.logits, n, v),
             Output::Overwrite,
             1.0,
-            Matrix::new(&b.normed, n, h),
-            Matrix::new(&values[self.words.clone()], v, h).t(),
+            Matrix::new(&b.normed, n, e),
+            Matrix::new(&values[self.words.clone()], v, e).t(),
             Threads::All,
             pass.precision,
         );
@@ -133,7 +135,8 @@ impl MaskedLm {
         loss: impl FnOnce(Simd, &mut [f32], &[f32], &mut LossParts) -> S,
     ) -> S {
         self.forward(pass, values, hidden, rows, b);
-        let (n, h, v) = (rows.len(), pass.config.hidden_size, self.bias.len());
+        let (n, v) = (rows.len(), self.bias.len());
+        let (h, e) = (self.dense.inputs, self.dense.outputs);
         let simd = pass.simd;
         let logits = &mut b.logits[..n * v];
         let bias = &values[self.bias.clone()];
@@ -145,32 +148,32 @@ impl MaskedLm {
         let bias = &mut gradients[self.bias.clone()];
         b.partials.column_sums(simd, logits, v);
         b.partials.add_to(simd, 0, bias);
-        let d_words = MatrixMut::new(&mut gradients[self.words.clone()], v, h);
-        let normed = Matrix::new(&b.normed, n, h);
+        let d_words = MatrixMut::new(&mut gradients[self.words.clone()], v, e);
+        let normed = Matrix::new(&b.normed, n, e);
         let (all, precision) = (Threads::All, pass.precision);
         let add = Output::Accumulate;
         product(d_words, add, 1.0, d_logits.t(), normed, all, precision);
-        let d = &mut b.d[..n * h];
-        let words = Matrix::new(&values[self.words.clone()], v, h);
-        let into = MatrixMut::new(d, n, h);
+        let d = &mut b.d[..n * e];
+        let words = Matrix::new(&values[self.words.clone()], v, e);
+        let into = MatrixMut::new(d, n, e);
         let set = Output::Overwrite;
         product(into, set, 1.0, d_logits, words, all, precision);
-        let saved = (&b.activated[..n * h], &b.statistics[..n]);
+        let saved = (&b.activated[..n * e], &b.statistics[..n]);
         let [dw, db] = parts(gradients, [&self.norm.weight, &self.norm.bias]);
         norm::add_parameter_gradients(simd, saved, d, dw, db, &mut b.partials);
         let norm = self.norm.of(values, pass.epsilon());
-        let d_dense = &mut b.d_dense[..n * h];
+        let d_dense = &mut b.d_dense[..n * e];
         norm::backward(simd, norm, saved, d, d_dense);
         let bias = self.dense.bias.clone();
         gelu_backward(
             simd,
-            &b.dense[..n * h],
+            &b.dense[..n * e],
             &values[bias.clone()],
             d_dense,
             &mut gradients[bias],
             &mut b.partials,
         );
-        let picked = &b.picked[..n * h];
+        let (picked, d) = (&b.picked[..n * h], &mut b.d[..n * h]);
         self.dense.add_weight_gradient(precision, gradients, picked, d_dense);
         self.dense.backward(precision, values, d_dense, d, Output::Overwrite);
         add_picked(d, rows, h, d_hidden);

@@ -37,6 +37,7 @@ use self::attention::Scratch;
 pub(crate) use self::dropout::Mask;
 use self::dropout::Rows;
 pub(super) use self::elementwise::STRIPE;
+use self::elementwise::add_bias;
 #[cfg(all(feature = "cuda", any(test, feature = "cli")))]
 pub(super) use self::elementwise::bias_gelu;
 pub use self::gemm::round_to_bf16;
@@ -135,6 +136,8 @@ struct Model {
     /// None if the model has no segments.
     segments: Option<Range<usize>>,
     embedding_norm: NormRanges,
+    /// None if the embeddings are as wide as the layers.
+    projection: Option<Linear>,
     layers: Vec<Layer>,
     masked_lm: Option<MaskedLm>,
     next_sentence: Option<Head>,
@@ -146,6 +149,8 @@ struct Activations {
     rows: Rows,
     embedding_sums: Vec<f32>,
     embedding_statistics: Vec<Statistics>,
+    /// The embeddings before their projection, if there is one.
+    embedded: Vec<f32>,
     /// Hidden states: after the embeddings, then after each layer. Inference alternates between the
     /// first two.
     hidden: Vec<Vec<f32>>,
@@ -181,13 +186,15 @@ impl CpuEngine {
         let layers = config.num_hidden_layers;
         let embedding = |name: &str| parameter_range(layout, &format!("embeddings.{name}.weight"));
         let positions = embedding("position_embeddings");
-        let first = positions.start + config.position_offset() * config.hidden_size;
+        let first = positions.start + config.position_offset() * config.embedding_width();
+        let projects = config.projects_embeddings();
         let segmented = config.type_vocab_size > 0;
         let model = Model {
             words: embedding("word_embeddings"),
             positions: first..positions.end,
             segments: segmented.then(|| embedding("token_type_embeddings")),
             embedding_norm: NormRanges::find(layout, "embeddings.LayerNorm"),
+            projection: projects.then(|| Linear::find(layout, "embeddings_project")),
             layers: (0..layers).map(|i| Layer::find(layout, i)).collect(),
             masked_lm: MaskedLm::find(layout),
             next_sentence: Head::next_sentence(layout),
@@ -291,9 +298,16 @@ impl CpuEngine {
             dropout,
         };
         let (rows, h, values) = (batch.rows(), self.config.hidden_size, &self.state.values);
-        grow(&mut a.embedding_sums, rows * h);
+        let embedded = rows * self.config.embedding_width();
+        grow(&mut a.embedding_sums, embedded);
         grow(&mut a.embedding_statistics, rows);
         grow(&mut a.hidden[0], rows * h);
+        let projection = self.model.projection.as_ref();
+        let out = match projection {
+            Some(_) => &mut a.embedded,
+            None => &mut a.hidden[0],
+        };
+        grow(out, embedded);
         let mask = pass.hidden_mask(Site::EmbeddingDropout);
         embedding::forward(
             self.simd,
@@ -305,10 +319,15 @@ impl CpuEngine {
             },
             self.model.embedding_norm.of(values, pass.epsilon()),
             mask.map(|mask| (mask, &a.rows)),
-            &mut a.embedding_sums[..rows * h],
+            &mut a.embedding_sums[..embedded],
             &mut a.embedding_statistics[..rows],
-            &mut a.hidden[0][..rows * h],
+            &mut out[..embedded],
         );
+        if let Some(projection) = projection {
+            let hidden = &mut a.hidden[0][..rows * h];
+            projection.forward(self.precision, values, &a.embedded[..embedded], hidden);
+            add_bias(self.simd, hidden, &values[projection.bias.clone()]);
+        }
         observe(0, &a.hidden[0][..rows * h]);
         let mut last = 0;
         for (index, layer) in self.model.layers.iter().enumerate() {
@@ -334,7 +353,8 @@ impl CpuEngine {
     /// batch.
     fn run<'a>(&'a mut self, batch: &'a Packed, dropout: Option<Dropout>, last: usize) -> Run<'a> {
         let a = &mut self.activations;
-        let (rows, h) = (batch.rows(), self.config.hidden_size);
+        let rows = batch.rows();
+        let embedded = rows * self.config.embedding_width();
         Run {
             pass: Pass {
                 simd: self.simd,
@@ -349,8 +369,9 @@ impl CpuEngine {
             values: &self.state.values,
             parameter_gradients: &mut self.state.gradients,
             reduction: &mut self.reduction,
-            embedding_sums: &a.embedding_sums[..rows * h],
+            embedding_sums: &a.embedding_sums[..embedded],
             embedding_statistics: &a.embedding_statistics[..rows],
+            embedded: &a.embedded,
             hidden: &mut a.hidden,
             last,
             saved: &mut a.saved,

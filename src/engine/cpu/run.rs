@@ -29,6 +29,8 @@ pub struct Run<'a> {
     pub reduction: &'a mut Reduction,
     pub embedding_sums: &'a [f32],
     pub embedding_statistics: &'a [Statistics],
+    /// The embeddings before their projection, if there is one.
+    pub embedded: &'a [f32],
     pub hidden: &'a mut [Vec<f32>],
     /// Index of the last layer's hidden states.
     pub last: usize,
@@ -191,8 +193,13 @@ impl Run<'_> {
         if first.is_some() {
             return;
         }
-        let (simd, batch, h) = (pass.simd, pass.batch, pass.config.hidden_size);
-        let (dy, d_sums, partials) = self.gradients.for_embeddings();
+        let (simd, batch, width) = (pass.simd, pass.batch, pass.config.embedding_width());
+        let len = batch.rows() * width;
+        if let Some(projection) = &self.model.projection {
+            let (x, gradients) = (&self.embedded[..len], &mut *self.parameter_gradients);
+            self.gradients.project(projection, pass, values, x, gradients);
+        }
+        let (dy, d_sums, partials) = self.gradients.for_embeddings(len);
         let mask = pass.hidden_mask(Site::EmbeddingDropout);
         let norm = &self.model.embedding_norm;
         let saved = (self.embedding_sums, self.embedding_statistics);
@@ -213,7 +220,7 @@ impl Run<'_> {
             tables.into_iter().chain(segments.map(|table| (table, &batch.segments)))
         {
             let table = &mut gradients[table.clone()];
-            embedding::add_to_table(simd, index, d_sums, h, table);
+            embedding::add_to_table(simd, index, d_sums, width, table);
         }
     }
 }

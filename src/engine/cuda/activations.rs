@@ -28,6 +28,8 @@ impl Shape<'_> {
 pub struct Activations {
     pub embedding_sums: Address,
     pub embedding_statistics: Address,
+    /// The embeddings before their projection, if there is one.
+    pub embedded: Address,
     /// Hidden states: after the embeddings, then after each layer. Some may share an address.
     pub hidden: Vec<Address>,
     /// Activations that each layer saves; see [`Saved::take`].
@@ -52,8 +54,10 @@ impl Activations {
         let f32_states = 4 * (shape.rows * c.hidden_size) as u64;
         let distilled = shape.masked == MaskedLmMode::Distilled;
         Self {
-            embedding_sums: plan.take(Span::Step, shape.hidden()),
+            embedding_sums: plan.take(Span::Step, shape.embedded()),
             embedding_statistics: plan.take(Span::Step, shape.statistics()),
+            embedded: plan
+                .take(Span::Step, if c.projects_embeddings() { shape.embedded() } else { 0 }),
             hidden: take_hidden(plan, shape),
             saved: Saved::take(plan, shape),
             gradients: shape.trains().then(|| Gradients::take(plan, shape)),

@@ -3,14 +3,14 @@
 //! their format and returns f32.
 
 use crate::error::Result;
-use crate::model::{HeadInput, Part, TaskHead};
+use crate::model::{Activation, HeadInput, Part, TaskHead};
 use crate::random::Site;
 
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element};
 use super::kernels::{
     CrossEntropy, DropoutRows, SiteDropout, activation_backward, activation_bias, add_picked,
-    bias_gradient, cast, cross_entropy, drop_rows, partials, pick,
+    bias_gelu, bias_gradient, cast, cross_entropy, drop_rows, gelu_backward, partials, pick,
 };
 use super::linear::Linear;
 use super::pass::Pass;
@@ -31,6 +31,8 @@ pub const NEXT_SENTENCE: TaskHead = TaskHead {
 pub struct Buffers {
     /// The pooler's input, later its gradient: (sequences, hidden) in f32, like the next two.
     picked: Address,
+    /// The input of a GELU pooler's activation without the bias.
+    inner: Address,
     pub pooled: Address,
     d: Address,
     /// The linear layer's input after dropout, in f32 over the pooler.
@@ -58,10 +60,12 @@ impl Buffers {
         let outputs = shape.head.map_or(0, |head| padded_outputs(head.outputs));
         let logits = (n * outputs) as u64;
         let narrow = over == HeadInput::Rows && shape.trains() && shape.element != Element::F32;
+        let gelu = shape.config.model_type.pooler_activation() == Activation::Gelu;
         let if_trains = |bytes: u64| if shape.trains() { bytes } else { 0 };
         let mut take = |bytes: u64| plan.take(Span::Heads, bytes);
         Self {
             picked: take(pooled),
+            inner: take(if gelu { pooled } else { 0 }),
             pooled: take(pooled),
             d: take(if_trains(pooled)),
             input: take(if dropped { input } else { 0 }),
@@ -98,10 +102,17 @@ impl Pooler {
         let rows = pass.device_batch.pooled;
         pick(device, pass.element(), size, hidden, rows, (b.picked, single))?;
         drop_pooler(device, pass, b.picked, drops)?;
-        self.0.forward(device, pass, (n, single), b.picked, (b.pooled, single))?;
         let bias = pass.value(self.0.bias);
         let activation = pass.config.model_type.pooler_activation();
-        activation_bias(device, pass.element(), size, activation, b.pooled, bias)
+        let inner = if activation == Activation::Gelu { b.inner } else { b.pooled };
+        self.0.forward(device, pass, (n, single), b.picked, (inner, single))?;
+        match activation {
+            Activation::Gelu => bias_gelu(device, single, size, inner, bias, b.pooled),
+            Activation::Tanh | Activation::Relu => {
+                let relu = activation == Activation::Relu;
+                activation_bias(device, pass.element(), size, relu, inner, bias)
+            }
+        }
     }
 
     /// Runs backward from the gradient of the pooler's output in `b.d`.
@@ -116,9 +127,17 @@ impl Pooler {
         let (n, h, single) = (pass.sequences(), pass.width(), Element::F32);
         let size = (n as u32, h);
         let activation = pass.config.model_type.pooler_activation();
-        activation_backward(device, pass.element(), size, activation, b.pooled, b.d)?;
-        let into = pass.gradient(self.0.bias);
-        bias_gradient(device, single, (size.0, h, h), b.d, into, b.partials)?;
+        let (bias, into) = (pass.value(self.0.bias), pass.gradient(self.0.bias));
+        match activation {
+            Activation::Gelu => {
+                gelu_backward(device, single, size, b.inner, bias, b.d, into, b.partials)?;
+            }
+            Activation::Tanh | Activation::Relu => {
+                let relu = activation == Activation::Relu;
+                activation_backward(device, pass.element(), size, relu, b.pooled, b.d)?;
+                bias_gradient(device, single, (size.0, h, h), b.d, into, b.partials)?;
+            }
+        }
         self.0.add_weight_gradient(device, pass, (n, single), b.picked, b.d)?;
         // The picked rows are not needed any more: their buffer takes their gradients.
         self.0.backward(device, pass, (n, single), b.d, b.picked, false)?;

@@ -109,8 +109,9 @@ pub struct Gradients {
     /// Gradient of the layer's output; the backward pass overwrites it with that of its input:
     /// (rows, hidden).
     pub hidden: Address,
+    /// Wide enough for the embeddings too, like the next.
     pub residual: Address,
-    linear: Address,
+    pub linear: Address,
     /// (rows, intermediate)
     inner: Address,
     /// (rows, 3 × hidden)
@@ -127,12 +128,13 @@ impl Gradients {
             size: c.head_size() as u32,
             causal: c.is_decoder,
         };
-        let widest = c.intermediate_size.max(3 * c.hidden_size);
+        let widest = c.intermediate_size.max(3 * c.hidden_size).max(c.embedding_width());
+        let wide = shape.hidden().max(shape.embedded());
         let scratch = attention_scratch(shape.rows as u32, heads);
         let mut take = |bytes: u64| plan.take(Span::Layers, bytes);
         Self {
-            residual: take(shape.hidden()),
-            linear: take(shape.hidden()),
+            residual: take(wide),
+            linear: take(wide),
             inner: take(shape.inner()),
             qkv: take(3 * shape.hidden()),
             attention: take(4 * scratch as u64),

@@ -25,16 +25,18 @@ pub struct MaskedLm {
     norm: NormOffsets,
 }
 
-/// Activations and gradients of the head, (picked rows, hidden) unless noted.
+/// Activations and gradients of the head, (picked rows, width of the embeddings) unless noted.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
     /// Number of picked rows.
     n: usize,
+    /// (picked rows, hidden)
     picked: Address,
     dense: Address,
     activated: Address,
     statistics: Address,
     normed: Address,
+    /// As wide as the wider of the two.
     d: Address,
     d_dense: Address,
     /// (picked rows, padded vocabulary), later their gradients.
@@ -47,24 +49,25 @@ pub struct Buffers {
 impl Buffers {
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
         let (n, c, element) = (shape.picked, shape.config, shape.element);
-        let rows = (n * c.hidden_size) as u64 * element.bytes();
+        let rows = |width: usize| (n * width) as u64 * element.bytes();
+        let (h, e) = (c.hidden_size, c.embedding_width());
         let (logits, teacher) = match shape.masked {
             MaskedLmMode::Scores => (element.bytes(), 0),
             MaskedLmMode::Distilled => (element.bytes(), 4),
             MaskedLmMode::Logits => (4, 0),
         };
-        let (d, sums) =
-            if shape.trains() { (rows, partials(shape.classes() as u32)) } else { (0, 0) };
+        let if_trains = |bytes: u64| if shape.trains() { bytes } else { 0 };
+        let sums = if_trains(partials(shape.classes() as u32));
         let mut take = |bytes: u64| plan.take(Span::Heads, bytes);
         Self {
             n,
-            picked: take(rows),
-            dense: take(rows),
-            activated: take(rows),
+            picked: take(rows(h)),
+            dense: take(rows(e)),
+            activated: take(rows(e)),
             statistics: take(8 * n as u64),
-            normed: take(rows),
-            d: take(d),
-            d_dense: take(d),
+            normed: take(rows(e)),
+            d: take(if_trains(rows(h.max(e)))),
+            d_dense: take(if_trains(rows(e))),
             logits: take(logits * (n * shape.classes()) as u64),
             partials: take(sums),
             // Uploaded before the pass begins.
@@ -98,7 +101,7 @@ impl MaskedLm {
         let c = pass.config;
         let at = pass.weight(self.words, pass.element());
         let rows = padded_vocabulary(c.vocab_size);
-        Matrix::new(at, pass.element(), rows, c.hidden_size)
+        Matrix::new(at, pass.element(), rows, c.embedding_width())
     }
 
     /// Computes everything up to the last product and returns that product's factor.
@@ -110,9 +113,10 @@ impl MaskedLm {
         b: &Buffers,
     ) -> Result<Matrix> {
         let element = pass.element();
-        let (size, all) = ((b.n as u32, pass.width()), (b.n, element));
+        let (size, all) = ((b.n as u32, pass.embedding_width()), (b.n, element));
         let rows = pass.device_batch.rows;
-        pick(device, element, size, hidden, rows, (b.picked, element))?;
+        let picked = (size.0, pass.width());
+        pick(device, element, picked, hidden, rows, (b.picked, element))?;
         self.dense.forward(device, pass, all, b.picked, (b.dense, element))?;
         let bias = pass.value(self.dense.bias);
         bias_gelu(device, element, size, b.dense, bias, b.activated)?;
@@ -126,7 +130,7 @@ impl MaskedLm {
             ..NormForward::default()
         };
         norm_forward(device, element, &norm)?;
-        Ok(Matrix::new(b.normed, element, b.n, pass.config.hidden_size))
+        Ok(Matrix::new(b.normed, element, b.n, pass.config.embedding_width()))
     }
 
     /// Computes the logits of the uploaded rows in f32: (rows, padded vocabulary).
@@ -201,18 +205,18 @@ impl MaskedLm {
         d_hidden: Address,
         b: &Buffers,
     ) -> Result<()> {
-        let (element, h) = (pass.element(), pass.config.hidden_size);
-        let (size, all) = ((b.n as u32, h as u32), (b.n, element));
+        let (element, e) = (pass.element(), pass.config.embedding_width());
+        let (size, all) = ((b.n as u32, e as u32), (b.n, element));
         let words = self.words(pass);
         let columns = words.rows as u32;
         let into = pass.gradient(self.bias);
         let shape = (size.0, columns, columns);
         bias_gradient(device, element, shape, b.logits, into, b.partials)?;
         let d_logits = Matrix::new(b.logits, element, b.n, words.rows);
-        let normed = Matrix::new(b.normed, element, b.n, h);
-        let d_words = Matrix::new(pass.gradient(self.words), Element::F32, words.rows, h);
+        let normed = Matrix::new(b.normed, element, b.n, e);
+        let d_words = Matrix::new(pass.gradient(self.words), Element::F32, words.rows, e);
         multiply(device, pass, d_logits.t(), normed, d_words, true)?;
-        let d = Matrix::new(b.d, element, b.n, h);
+        let d = Matrix::new(b.d, element, b.n, e);
         multiply(device, pass, d_logits, words, d, false)?;
         let norm = NormBackward {
             n: size.0,
@@ -240,6 +244,7 @@ impl MaskedLm {
         )?;
         self.dense.add_weight_gradient(device, pass, all, b.picked, b.d_dense)?;
         self.dense.backward(device, pass, all, b.d_dense, b.d, false)?;
-        add_picked(device, element, size, (b.d, element), pass.device_batch.rows, d_hidden)
+        let (size, rows) = ((size.0, pass.width()), pass.device_batch.rows);
+        add_picked(device, element, size, (b.d, element), rows, d_hidden)
     }
 }

@@ -42,6 +42,10 @@ impl<'a> Pass<'a> {
         self.config.hidden_size as u32
     }
 
+    pub fn embedding_width(self) -> u32 {
+        self.config.embedding_width() as u32
+    }
+
     /// Returns the address of a parameter in f32.
     pub fn value(self, place: usize) -> Address {
         self.state.values.offset(4 * place as u64)

@@ -10,11 +10,11 @@ use super::activations::{Activations, Scores};
 use super::device::{Address, Device};
 use super::heads::{self, Head, Pooler};
 use super::kernels::{
-    Cosine, EmbeddingBackward, EmbeddingForward, Tables, cosine, embedding_backward,
+    Cosine, EmbeddingBackward, EmbeddingForward, Tables, bias_gradient, cosine, embedding_backward,
     embedding_forward,
 };
 use super::layer::{Gradients, Layer};
-use super::linear::NormOffsets;
+use super::linear::{Linear, NormOffsets};
 use super::masked_lm::{self, Loss, MaskedLm};
 use super::pass::Pass;
 use super::state::Offsets;
@@ -27,6 +27,8 @@ pub struct Model {
     /// None if the model has no segments.
     segments: Option<usize>,
     embedding_norm: NormOffsets,
+    /// None if the embeddings are as wide as the layers.
+    projection: Option<Linear>,
     layers: Vec<Layer>,
     /// See [`Layout::first_trained`](crate::model::Layout::first_trained).
     first_trained: Option<usize>,
@@ -39,7 +41,8 @@ pub struct Model {
 impl Model {
     pub fn find(offsets: &Offsets, config: &Config) -> Self {
         let layers = config.num_hidden_layers;
-        let before = config.position_offset() * config.hidden_size;
+        let before = config.position_offset() * config.embedding_width();
+        let projects = config.projects_embeddings();
         let segmented = config.type_vocab_size > 0;
         let embedding = |name: &str| offsets.find(&format!("embeddings.{name}.weight")).start;
         Self {
@@ -47,6 +50,7 @@ impl Model {
             positions: embedding("position_embeddings") + before,
             segments: segmented.then(|| embedding("token_type_embeddings")),
             embedding_norm: NormOffsets::find(offsets, "embeddings.LayerNorm"),
+            projection: projects.then(|| Linear::find(offsets, "embeddings_project")),
             layers: (0..layers).map(|i| Layer::find(offsets, i)).collect(),
             first_trained: offsets.layout().first_trained(),
             masked_lm: MaskedLm::find(offsets),
@@ -98,20 +102,27 @@ impl<'a> Run<'a> {
         observe: &mut dyn FnMut(&mut dyn Device, usize, Address) -> Result<()>,
     ) -> Result<()> {
         let (pass, a) = (self.pass, self.activations);
+        let projection = self.model.projection.as_ref();
+        let out = if projection.is_some() { a.embedded } else { a.hidden[0] };
         embedding_forward(
             device,
             pass.element(),
             &EmbeddingForward {
                 batch: *pass.batch(),
-                width: pass.width(),
+                width: pass.embedding_width(),
                 tables: self.model.tables(pass, |place| pass.value(place)),
                 norm: self.model.embedding_norm.of(pass),
                 dropout: pass.hidden_dropout(Site::EmbeddingDropout),
                 sums: a.embedding_sums,
                 statistics: a.embedding_statistics,
-                out: a.hidden[0],
+                out,
             },
         )?;
+        if let Some(projection) = projection {
+            let all = (pass.rows(), pass.element());
+            let hidden = (a.hidden[0], pass.element());
+            projection.forward_with_bias(device, pass, all, a.embedded, hidden)?;
+        }
         observe(device, 0, a.hidden[0])?;
         for (index, layer) in self.model.layers.iter().enumerate() {
             let (x, y) = (a.hidden[index], a.hidden[index + 1]);
@@ -250,19 +261,31 @@ impl<'a> Run<'a> {
         if first.is_some() {
             return Ok(());
         }
+        let (d_out, d_sums) = match &self.model.projection {
+            None => (d.hidden, d.residual),
+            Some(projection) => {
+                let (all, h) = ((pass.rows(), pass.element()), pass.width());
+                let into = pass.gradient(projection.bias);
+                let size = (pass.batch().rows, h, h);
+                bias_gradient(device, pass.element(), size, d.hidden, into, d.partials)?;
+                projection.add_weight_gradient(device, pass, all, a.embedded, d.hidden)?;
+                projection.backward(device, pass, all, d.hidden, d.residual, false)?;
+                (d.residual, d.linear)
+            }
+        };
         let norm = &self.model.embedding_norm;
         embedding_backward(
             device,
             pass.element(),
             &EmbeddingBackward {
                 batch: *pass.batch(),
-                width: pass.width(),
+                width: pass.embedding_width(),
                 gain: pass.value(norm.weight),
                 dropout: pass.hidden_dropout(Site::EmbeddingDropout),
                 sums: a.embedding_sums,
                 statistics: a.embedding_statistics,
-                d_out: d.hidden,
-                d_sums: d.residual,
+                d_out,
+                d_sums,
                 gain_gradient: pass.gradient(norm.weight),
                 bias_gradient: pass.gradient(norm.bias),
                 tables: self.model.tables(pass, |place| pass.gradient(place)),

@@ -49,6 +49,11 @@ impl Shape<'_> {
         (self.rows * self.config.hidden_size) as u64 * self.element.bytes()
     }
 
+    /// Returns the bytes of the embeddings before their projection, (rows, embedding width).
+    pub fn embedded(&self) -> u64 {
+        (self.rows * self.config.embedding_width()) as u64 * self.element.bytes()
+    }
+
     /// Returns the bytes of (rows, intermediate) activations.
     pub fn inner(&self) -> u64 {
         (self.rows * self.config.intermediate_size) as u64 * self.element.bytes()

@@ -30,15 +30,20 @@ fn configs() -> [Config; 2] {
     })
 }
 
-/// A RoBERTa, whose positions begin later and whose classifier drops the pooler's input too, and a DistilBERT,
-/// without segments and with ReLU.
-fn families() -> [Config; 2] {
+/// A RoBERTa, whose positions begin later and whose classifier drops the pooler's input too, a DistilBERT,
+/// without segments and with ReLU, and two ELECTRAs with GELU and embeddings of other widths than the layers.
+fn families() -> [Config; 4] {
     let [mut roberta, mut distilbert] = configs();
     roberta.model_type = Family::Roberta;
     roberta.pad_token_id = 1;
     distilbert.model_type = Family::DistilBert;
     distilbert.type_vocab_size = 0;
-    [roberta, distilbert]
+    let [mut narrow, mut wide] = configs();
+    for (electra, width) in [(&mut narrow, 20), (&mut wide, 56)] {
+        electra.model_type = Family::Electra;
+        electra.embedding_size = Some(width);
+    }
+    [roberta, distilbert, narrow, wide]
 }
 
 /// Sequences of these lengths with every fifth token to predict; ids and labels drawn from `key`.
@@ -191,8 +196,15 @@ fn so_they_are_from_left_to_right() {
 }
 
 #[test]
+fn so_they_are_with_projected_embeddings() {
+    for config in &families()[2..] {
+        pretraining_agrees(config, Element::F32);
+    }
+}
+
+#[test]
 fn in_bf16_they_are_the_cpus_within_its_rounding() {
-    for config in configs() {
+    for config in [&configs()[..], &families()[2..3]].concat() {
         pretraining_agrees(&config, Element::Bf16);
     }
 }
@@ -285,7 +297,7 @@ fn loss(logits: &mut [f32]) {
 fn task_heads_over_texts_and_over_tokens_are_the_cpus() {
     let heads =
         [Part::SequenceClassifier(3), Part::MultipleChoice, Part::TokenClassifier(9), Part::Span];
-    let all = [configs(), families()].concat();
+    let all = [&configs()[..], &families()].concat();
     let elements = [Element::F32, Element::Bf16].into_iter().cycle();
     for (config, element) in all.iter().zip(elements) {
         let bound = bounds(element).1;

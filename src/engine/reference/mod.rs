@@ -15,7 +15,7 @@ use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::optimizer::{Moments, Update};
 use crate::error::{Error, Result};
-use crate::model::{Config, Dropout, Layout, SequenceAttention};
+use crate::model::{Config, Dropout, Family, Layout, SequenceAttention};
 
 pub use self::own::{MaskedLogits, OwnParts, PairLogits, Recorded, TinyBert};
 
@@ -57,10 +57,14 @@ impl Reference {
         layout: &Arc<Layout>,
         values: Vec<f32>,
     ) -> Result<Self> {
-        if config.type_vocab_size == 0 {
+        let lacks = match config.model_type {
+            Family::Bert | Family::Roberta | Family::XlmRoberta => None,
+            Family::DistilBert => Some("adds segment embeddings, which they don't have"),
+            Family::Electra => Some("has neither their GELU pooler nor a projection of embeddings"),
+        };
+        if let Some(lacks) = lacks {
             return Err(Error::Usage(format!(
-                "the reference adds segment embeddings, which models of model_type {:?} don't have: take \
-                 --backend cpu",
+                "the reference doesn't run models of model_type {:?}, because it {lacks}: take --backend cpu",
                 config.model_type.name()
             )));
         }

@@ -1,7 +1,8 @@
 //! BERT's forward pass as a graph: the same operations as in `layers.rs`, `heads.rs` and `bert.rs`,
-//! over padded sequences with an attention mask, without dropout.
+//! over padded sequences with an attention mask, without dropout; and where `family.rs` says so,
+//! those of other families.
 
-use crate::model::{Config, HeadInput, Layout, Part, TaskHead};
+use crate::model::{Activation, Config, HeadInput, Layout, Part, TaskHead};
 
 use super::graph::Builder;
 use super::proto::{Attribute, Axis};
@@ -26,7 +27,8 @@ pub fn graph<'a>(config: &'a Config, layout: &'a Layout, values: &'a [f32]) -> B
 struct Inputs {
     ids: String,
     mask: String,
-    segments: String,
+    /// None if the model knows one segment at most.
+    segments: Option<String>,
     /// The shape in which a caller gives candidate sequences, (batch, choices): none for models
     /// that read single ones.
     choices: Option<String>,
@@ -111,8 +113,9 @@ impl<'a> Net<'a> {
     fn inputs(&mut self) -> Inputs {
         let chooses = self.has(Part::MultipleChoice);
         let axes = if chooses { named(&[BATCH, CHOICES, SEQUENCE]) } else { sequence() };
-        let names = ["input_ids", "attention_mask", "token_type_ids"];
-        let [ids, mask, segments] = names.map(|name| self.graph.input(name, &axes));
+        let [ids, mask] = ["input_ids", "attention_mask"].map(|name| self.graph.input(name, &axes));
+        let segmented = self.config.type_vocab_size > 1;
+        let segments = segmented.then(|| self.graph.input("token_type_ids", &axes));
         if !chooses {
             return Inputs { ids, mask, segments, choices: None };
         }
@@ -120,8 +123,8 @@ impl<'a> Net<'a> {
         let length = self.shape(&ids, 2, 3);
         let all = self.graph.ints(&[-1]);
         let shape = self.graph.node("Concat", &[&all, &length], &[Attribute::int("axis", 0)]);
-        let [ids, mask, segments] =
-            [ids, mask, segments].map(|input| self.op("Reshape", &[&input, &shape]));
+        let mut flat = |input: String| self.op("Reshape", &[&input, &shape]);
+        let (ids, mask, segments) = (flat(ids), flat(mask), segments.map(flat));
         Inputs { ids, mask, segments, choices: Some(choices) }
     }
 
@@ -146,15 +149,31 @@ impl<'a> Net<'a> {
     fn embeddings(&mut self, inputs: &Inputs) -> String {
         let words = self.weight(&format!("{WORDS}.weight"));
         let words = self.op("Gather", &[&words, &inputs.ids]);
-        let segments = self.weight("embeddings.token_type_embeddings.weight");
-        let segments = self.op("Gather", &[&segments, &inputs.segments]);
+        let sum = match self.config.type_vocab_size {
+            0 => words,
+            _ => {
+                let mut segments = self.weight("embeddings.token_type_embeddings.weight");
+                // The only row of a table of one is added to every token.
+                if let Some(ids) = &inputs.segments {
+                    segments = self.op("Gather", &[&segments, ids]);
+                }
+                self.op("Add", &[&words, &segments])
+            }
+        };
         let positions = self.weight("embeddings.position_embeddings.weight");
-        let zero = self.graph.ints(&[0]);
-        let length = self.shape(&inputs.ids, 1, 2);
-        let positions = self.op("Slice", &[&positions, &zero, &length, &zero]);
-        let sum = self.op("Add", &[&words, &segments]);
+        let [zero, first] =
+            [0, self.config.position_offset() as i64].map(|row| self.graph.ints(&[row]));
+        let mut end = self.shape(&inputs.ids, 1, 2);
+        if self.config.position_offset() > 0 {
+            end = self.op("Add", &[&end, &first]);
+        }
+        let positions = self.op("Slice", &[&positions, &first, &end, &zero]);
         let sum = self.op("Add", &[&sum, &positions]);
-        self.layer_norm("embeddings.LayerNorm", &sum)
+        let x = self.layer_norm("embeddings.LayerNorm", &sum);
+        match self.config.projects_embeddings() {
+            true => self.linear("embeddings_project", &x),
+            false => x,
+        }
     }
 
     /// Returns what is added to the scores, which the softmax turns into 0 where a key is hidden:
@@ -219,7 +238,11 @@ impl<'a> Net<'a> {
             self.column(x, 0, 1)
         };
         let y = self.linear("pooler.dense", &row);
-        self.op("Tanh", &[&y])
+        match self.config.model_type.pooler_activation() {
+            Activation::Tanh => self.op("Tanh", &[&y]),
+            Activation::Relu => self.op("Relu", &[&y]),
+            Activation::Gelu => self.gelu(&y),
+        }
     }
 
     /// Returns one entry along an axis, which is removed.
@@ -247,7 +270,15 @@ impl<'a> Net<'a> {
             let name = if masked { "seq_relationship_logits" } else { "logits" };
             self.graph.output(name, &logits, &[&named(&[BATCH])[..], &[Axis::Fixed(2)]].concat());
         }
-        if masked || next {
+        let discriminates = self.has(Part::Discriminator);
+        if discriminates {
+            let y = self.linear("discriminator_predictions.dense", x);
+            let y = self.gelu(&y);
+            let logits = self.linear("discriminator_predictions.dense_prediction", &y);
+            let logits = self.column(&logits, 0, 2);
+            self.graph.output("logits", &logits, &sequence());
+        }
+        if masked || next || discriminates {
             return;
         }
         let width = Axis::Fixed(self.config.hidden_size as i64);

@@ -1,9 +1,9 @@
 //! Models as ONNX files, which onnxruntime and other programs run without Cloze or Python.
 //!
 //! A folder has the layout that Hugging Face's optimum exports: `model.onnx`, `config.json` and the
-//! tokenizer. The graph's inputs are `input_ids`, `attention_mask` and `token_type_ids`, its outputs
-//! are named as in transformers, and batch size and sequence length are free. `bert.rs` is the
-//! model, `graph.rs` builds and writes graphs, `proto.rs` has the file's messages.
+//! tokenizer. The graph's inputs are `input_ids`, `attention_mask` and, in models with several segments,
+//! `token_type_ids`; its outputs are named as in transformers, and batch size and sequence length are
+//! free. `bert.rs` is the model, `graph.rs` builds and writes graphs, `proto.rs` has the file's messages.
 
 mod bert;
 mod graph;
@@ -12,10 +12,10 @@ mod proto;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::files::{Staged, stage, stage_bytes};
+use crate::files::{Staged, stage};
 use crate::text::WordPiece;
 
-use super::weights::{CONFIG, NumberFormat, check_finite, described};
+use super::weights::{NumberFormat, check_finite, described, stage_beside};
 use super::{Config, Layout};
 
 /// The file of the model.
@@ -47,8 +47,7 @@ pub fn write(
         check_finite(&parameter.name, &values[range]).map_err(|m| Error::file(&path, m))?;
     }
     let config = described(config, layout, NumberFormat::F32);
-    let mut files = wordpiece.stage(folder, config.type_vocab_size > 1)?;
-    files.push(stage_bytes(&folder.join(CONFIG), config.to_json().as_bytes())?);
+    let mut files = stage_beside(folder, &config, Some(wordpiece))?;
     let graph = bert::graph(&config, layout, values);
     files.push(stage(&path, |file| graph.write(file).map_err(|e| Error::io(&path, e)))?);
     Staged::place(files)

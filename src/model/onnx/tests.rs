@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::proto::{Axis, FLOAT, Graph, Header, INT64, Tensor, Value};
 use super::*;
-use crate::model::{PRETRAINING, Part};
+use crate::model::{Family, PRETRAINING, Part};
 use crate::text::Casing;
 
 /// A whole file, with the fields that are written one after the other.
@@ -37,6 +37,18 @@ struct Written {
 
 fn config() -> Config {
     Config::new(2, 8, 2, 12, 11)
+}
+
+/// Models of the families, ELECTRA's with narrow embeddings.
+fn families() -> [Config; 4] {
+    [(Family::Bert, 2), (Family::Roberta, 1), (Family::DistilBert, 0), (Family::Electra, 2)].map(
+        |(family, segments)| {
+            let mut config = config();
+            (config.model_type, config.type_vocab_size) = (family, segments);
+            config.embedding_size = Some(6);
+            config
+        },
+    )
 }
 
 fn written(config: &Config, layout: &Layout, values: &[f32]) -> Written {
@@ -120,17 +132,30 @@ fn every_head_has_the_inputs_and_outputs_of_the_optimum_exporter() {
 }
 
 #[test]
+fn only_models_with_several_segments_have_an_input_for_them() {
+    for config in families() {
+        let file = of(&config, &Part::MultipleChoice.with_encoder());
+        let segments = file.graph.inputs.iter().any(|input| input.name == "token_type_ids");
+        assert_eq!(segments, config.type_vocab_size > 1);
+    }
+    let file = of(&families()[3], &[Part::Encoder, Part::Discriminator]);
+    assert_eq!(shown(&file.graph.outputs[0]), "logits: f32[batch_size, sequence_length]");
+}
+
+#[test]
 fn every_value_is_computed_once_and_before_its_use() {
-    for (decoder, parts) in [
+    let all = [
         (false, PRETRAINING.to_vec()),
         (true, PRETRAINING.to_vec()),
         (false, Part::MultipleChoice.with_encoder()),
         (true, Part::SequenceClassifier(2).with_encoder()),
         (false, Part::Span.with_encoder()),
-    ] {
-        let mut config = config();
-        config.is_decoder = decoder;
-        let file = of(&config, &parts);
+    ];
+    for (mut config, (decoder, parts)) in
+        families().into_iter().flat_map(|config| all.iter().map(move |one| (config.clone(), one)))
+    {
+        config.is_decoder = *decoder;
+        let file = of(&config, parts);
         let inputs = file.graph.inputs.iter().map(|value| &value.name);
         let mut known: BTreeSet<&String> = file.tensors.keys().chain(inputs).collect();
         let mut used = BTreeSet::new();

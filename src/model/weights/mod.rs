@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::text::WordPiece;
 
-use super::{Config, Family, Layout, PRETRAINING, Part};
+use super::{Config, Family, Layout, PRETRAINING, Parameter, Part};
 
 pub(crate) use self::checksums::Checksums;
 pub use self::files::{INDEX, class_of, files_of, refusal};
@@ -27,7 +27,7 @@ pub use self::tokenizer::{any_wordpiece_of, wordpiece_of};
 pub(crate) use self::writing::{Entries, stage};
 pub use self::writing::{NumberFormat, write, write_as};
 #[cfg(feature = "onnx")]
-pub(crate) use self::writing::{check_finite, described};
+pub(crate) use self::writing::{check_finite, described, stage_beside};
 
 use self::files::WeightFiles;
 use self::reading::Tensors;
@@ -87,6 +87,7 @@ impl Model {
         let holds = |part| tensors.holds(part);
         let parts = match tensors.task_head(&config) {
             Some(head) => head.with_encoder(),
+            None if holds(Part::Discriminator) => vec![Part::Encoder, Part::Discriminator],
             None => match (holds(Part::MaskedLm), holds(Part::NextSentence)) {
                 (true, true) => PRETRAINING.to_vec(),
                 (true, false) => vec![Part::Encoder, Part::MaskedLm],
@@ -118,7 +119,7 @@ impl Model {
         let lacks = |part: &Part| *part != Part::Encoder && !has(*part);
         let missing: Vec<Part> = parts.iter().copied().filter(lacks).collect();
         if let (Some(&part), None) = (missing.first(), seed) {
-            let (missing_head, advice) = (describe(part), advice(part));
+            let (missing_head, advice) = (describe(config.model_type, part), advice(part));
             let message = match other(part) {
                 Some(class) => format!("is of a {class} and holds no {missing_head}: {advice}"),
                 None => format!("holds no {missing_head}: {advice}"),
@@ -126,22 +127,24 @@ impl Model {
             return Err(Error::file(file.path(), message));
         }
         let stored = || layout.iter().filter(|(p, _)| !missing.contains(&p.part));
+        let head = layout.task_head().map(|head| head.part);
         // The configuration may ask for any size: the file must have it before memory is allocated.
         for (parameter, _) in stored() {
-            file.find(&parameter.name, &parameter.shape)?;
+            file.find(parameter, head)?;
         }
         let mut values = match seed {
             Some(seed) if !missing.is_empty() => layout.initialise(seed),
             _ => vec![0.0; layout.total()],
         };
         for (parameter, range) in stored() {
-            file.copy(&parameter.name, &parameter.shape, &mut values[range])?;
+            file.copy(parameter, head, &mut values[range])?;
         }
         file.refuse_unknown(&config)?;
         if parts.contains(&Part::MaskedLm) && !missing.contains(&Part::MaskedLm) {
             file.refuse_untied()?;
         }
-        let known = PRETRAINING.into_iter().chain(file.task_head(&config));
+        let heads = [Some(Part::Discriminator), file.task_head(&config)].into_iter().flatten();
+        let known = PRETRAINING.into_iter().chain(heads);
         let left_out = known.filter(|part| !parts.contains(part) && file.holds(*part));
         let left_out = left_out.collect();
         Ok(Self {
@@ -172,24 +175,27 @@ impl Model {
     }
 }
 
-/// Describes a part, with its name in files.
-pub fn describe(part: Part) -> &'static str {
-    match part {
-        Part::Encoder => "encoder",
-        Part::Pooler => "pooler (pooler.dense)",
-        Part::MaskedLm => "masked-LM head (cls.predictions)",
-        Part::NextSentence => "next-sentence head (cls.seq_relationship)",
-        Part::SequenceClassifier(_) => "sequence classifier (classifier)",
-        Part::MultipleChoice => "multiple-choice head (classifier)",
-        Part::TokenClassifier(_) => "token classifier (classifier)",
-        Part::Span => "span head (qa_outputs)",
-    }
+/// Describes a part, with its name in the family's files.
+pub fn describe(family: Family, part: Part) -> String {
+    let (what, layer) = match part {
+        Part::Encoder => return "encoder".into(),
+        Part::Pooler => ("pooler", "pooler.dense"),
+        Part::MaskedLm => ("masked-LM head", "cls.predictions"),
+        Part::NextSentence => ("next-sentence head", "cls.seq_relationship"),
+        Part::Discriminator => ("discriminator", "discriminator_predictions"),
+        Part::SequenceClassifier(_) => ("sequence classifier", "classifier"),
+        Part::MultipleChoice => ("multiple-choice head", "classifier"),
+        Part::TokenClassifier(_) => ("token classifier", "classifier"),
+        Part::Span => ("span head", "qa_outputs"),
+    };
+    let name = family.name_from_bert(&format!("{layer}.bias"), false, Some(part));
+    format!("{what} ({})", name.trim_end_matches(".bias"))
 }
 
 fn advice(part: Part) -> &'static str {
     match part {
         Part::Encoder | Part::Pooler => "take a model that has one",
-        Part::MaskedLm | Part::NextSentence => {
+        Part::MaskedLm | Part::NextSentence | Part::Discriminator => {
             "take a model that was pre-trained with it, as `cloze pretrain` writes it"
         }
         _ => "take a model that was fine-tuned for the task, as `cloze finetune` writes it",

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use super::checksums::Checksums;
 use super::files::WeightFiles;
 use super::writing::task_class;
-use super::{Config, Family, Layout, PRETRAINING, Part};
+use super::{Config, Family, Layout, PRETRAINING, Parameter, Part};
 use crate::model::family::POOLER;
 
 /// The output layer of the masked-LM head: its matrix is the word embeddings, and its bias is
@@ -23,13 +23,23 @@ const WORDS: &str = "embeddings.word_embeddings.weight";
 /// Tensors that repeat others: the position ids 0, 1, 2, …, and the tied output layer.
 const IGNORED: [&str; 3] = ["embeddings.position_ids", DECODER, DECODER_BIAS];
 
+/// A tensor in a file.
+pub(super) struct Tensor<'a> {
+    path: &'a Path,
+    /// Its name there.
+    name: String,
+    view: TensorView<'a>,
+}
+
 /// The tensors of a model's files under their canonical names.
 pub(super) struct Tensors<'a> {
     /// The file to name in errors about the whole.
     main: &'a Path,
-    tensors: HashMap<String, (&'a Path, TensorView<'a>)>,
+    tensors: HashMap<String, Tensor<'a>>,
     saved_with: Checksums,
     family: Family,
+    /// Whether the encoder's tensors have the family's prefix.
+    prefixed: bool,
 }
 
 /// Returns whether the configuration names the class of transformers with this head.
@@ -41,7 +51,8 @@ fn is_of(config: &Config, head: Part) -> bool {
 impl<'a> Tensors<'a> {
     /// Parses the `bytes` of `files`, which hold a model of `family`.
     pub fn parse(files: &'a WeightFiles, bytes: &'a [Vec<u8>], family: Family) -> Result<Self> {
-        let mut tensors: HashMap<String, (&Path, TensorView)> = HashMap::new();
+        let mut tensors: HashMap<String, Tensor> = HashMap::new();
+        let mut prefixed = false;
         let parts = files.paths.iter().zip(bytes).zip(&files.promised);
         for ((path, bytes), promised) in parts {
             let parsed = SafeTensors::deserialize(bytes).map_err(|e| {
@@ -68,15 +79,16 @@ impl<'a> Tensors<'a> {
                     let message = format!("tensor {name} of shape {shape:?} holds no value");
                     return Err(Error::file(path, message));
                 }
+                prefixed |= family.without_prefix(&name).is_some();
                 let known = canonical(&name, family);
-                if tensors.insert(known, (path, view)).is_some() {
-                    let message = format!("tensor {name} is stored twice, under two names");
+                if let Some(first) = tensors.insert(known, Tensor { path, name, view }) {
+                    let message = format!("tensor {} is stored twice, under two names", first.name);
                     return Err(Error::file(path, message));
                 }
             }
         }
         if !tensors.contains_key(MASKED_LM_BIAS)
-            && let Some(bias) = tensors.get(DECODER_BIAS).cloned()
+            && let Some(bias) = tensors.remove(DECODER_BIAS)
         {
             tensors.insert(MASKED_LM_BIAS.into(), bias);
         }
@@ -88,6 +100,7 @@ impl<'a> Tensors<'a> {
                 _ => Checksums::default(),
             },
             family,
+            prefixed,
         })
     }
 
@@ -107,6 +120,7 @@ impl<'a> Tensors<'a> {
             Part::Pooler => "pooler.",
             Part::MaskedLm => "cls.predictions.transform.",
             Part::NextSentence => "cls.seq_relationship.",
+            Part::Discriminator => "discriminator_predictions.",
             _ => part.task_head().map_or("", |head| head.name),
         };
         self.tensors.keys().any(|name| name.starts_with(prefix))
@@ -120,7 +134,7 @@ impl<'a> Tensors<'a> {
             .filter(|parameter| parameter.part == part && part.task_head().is_some())
             .all(|parameter| {
                 let tensor = self.tensors.get(&parameter.name);
-                tensor.is_some_and(|(_, tensor)| tensor.shape() == parameter.shape)
+                tensor.is_some_and(|tensor| tensor.view.shape() == parameter.shape)
             })
     }
 
@@ -130,8 +144,8 @@ impl<'a> Tensors<'a> {
         if self.holds(Part::Span) {
             return Some(Part::Span);
         }
-        let (_, weight) = self.tensors.get("classifier.weight")?;
-        let outputs = *weight.shape().first()?;
+        let weight = self.tensors.get("classifier.weight")?;
+        let outputs = *weight.view.shape().first()?;
         let heads = [Part::TokenClassifier(outputs), Part::MultipleChoice];
         let named = heads.into_iter().find(|&head| is_of(config, head));
         Some(named.unwrap_or(Part::SequenceClassifier(outputs)))
@@ -147,25 +161,33 @@ impl<'a> Tensors<'a> {
         (differs && is_of(config, own)).then_some(class)
     }
 
-    /// Finds tensor `name` and its file; returns an error unless it has this shape.
-    pub fn find(&self, name: &str, shape: &[usize]) -> Result<&(&'a Path, TensorView<'a>)> {
-        let Some(found) = self.tensors.get(name) else {
+    /// Finds the tensor of a parameter; returns an error unless it has the parameter's shape. `head` is the
+    /// task's head of the model.
+    pub fn find(&self, parameter: &Parameter, head: Option<Part>) -> Result<&Tensor<'a>> {
+        let shape = &parameter.shape;
+        let Some(found) = self.tensors.get(&parameter.name) else {
+            let name = self.family.name_from_bert(&parameter.name, self.prefixed, head);
             let message = format!("tensor {name} of shape {shape:?} is missing");
             return Err(Error::file(self.main, message));
         };
-        let (path, view) = found;
-        if view.shape() != shape {
-            let has = view.shape();
+        let has = found.view.shape();
+        if has != shape {
+            let name = &found.name;
             let message =
                 format!("tensor {name} has shape {has:?}, but config.json asks for {shape:?}");
-            return Err(Error::file(path, message));
+            return Err(Error::file(found.path, message));
         }
         Ok(found)
     }
 
-    /// Copies tensor `name` as f32; returns an error if a value is not finite.
-    pub fn copy(&self, name: &str, shape: &[usize], values: &mut [f32]) -> Result<()> {
-        let (path, view) = self.find(name, shape)?;
+    /// Copies the tensor of a parameter as f32; returns an error if a value is not finite.
+    pub fn copy(
+        &self,
+        parameter: &Parameter,
+        head: Option<Part>,
+        values: &mut [f32],
+    ) -> Result<()> {
+        let Tensor { path, name, view } = self.find(parameter, head)?;
         let data = view.data();
         match view.dtype() {
             Dtype::F32 => convert(data, values, f32::from_le_bytes),
@@ -191,7 +213,9 @@ impl<'a> Tensors<'a> {
     /// Returns an error if a tensor belongs to no model of this configuration; heads of other tasks
     /// are ignored.
     pub fn refuse_unknown(&self, config: &Config) -> Result<()> {
-        let layout = Layout::new(config, &PRETRAINING);
+        let mut pretrained = PRETRAINING.to_vec();
+        pretrained.extend((self.family == Family::Electra).then_some(Part::Discriminator));
+        let layout = Layout::new(config, &pretrained);
         let other_head = ["classifier.", "qa_outputs."];
         let unknown = self
             .tensors
@@ -202,7 +226,7 @@ impl<'a> Tensors<'a> {
             .min_by_key(|(name, _)| name.as_str());
         match unknown {
             None => Ok(()),
-            Some((name, (path, _))) => {
+            Some((_, Tensor { path, name, .. })) => {
                 let layers = config.num_hidden_layers;
                 let message = format!(
                     "tensor {name} belongs to no model of {layers} layers as config.json describes it"
@@ -214,17 +238,16 @@ impl<'a> Tensors<'a> {
 
     /// Returns an error if the masked-LM head has its own output matrix.
     pub fn refuse_untied(&self) -> Result<()> {
-        let tied = match (self.tensors.get(DECODER), self.tensors.get(WORDS)) {
-            (Some((_, decoder)), Some((_, words))) => decoder.data() == words.data(),
-            _ => true,
-        };
-        if tied {
-            return Ok(());
+        match (self.tensors.get(DECODER), self.tensors.get(WORDS)) {
+            (Some(decoder), Some(words)) if decoder.view.data() != words.view.data() => {
+                let message = format!(
+                    "{} differs from {} (tie_word_embeddings false), but only a masked-LM head tied to the word embeddings is supported",
+                    decoder.name, words.name
+                );
+                Err(Error::file(self.main, message))
+            }
+            _ => Ok(()),
         }
-        let message = format!(
-            "{DECODER} differs from {WORDS} (tie_word_embeddings false), but only a masked-LM head tied to the word embeddings is supported"
-        );
-        Err(Error::file(self.main, message))
     }
 }
 

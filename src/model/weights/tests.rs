@@ -104,11 +104,11 @@ fn a_damaged_file_is_refused_with_the_tensor_named() {
         rewritten(folder.path(), change);
         assert!(message().contains(expected), "{}", message());
     };
-    let expected = "tensor encoder.layer.0.output.dense.weight of shape [8, 16] is missing";
+    let expected = "tensor bert.encoder.layer.0.output.dense.weight of shape [8, 16] is missing";
     refused(expected, |t| {
         t.retain(|(name, ..)| name != "bert.encoder.layer.0.output.dense.weight");
     });
-    let expected = "tensor encoder.layer.1.output.dense.bias belongs to no model of 1 layers";
+    let expected = "tensor bert.encoder.layer.1.output.dense.bias belongs to no model of 1 layers";
     refused(expected, |t| {
         let name = "bert.encoder.layer.1.output.dense.bias";
         t.push((name.into(), vec![1], vec![0; 4]));

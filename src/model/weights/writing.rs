@@ -107,14 +107,26 @@ pub fn stage(
     let tensors = tensors(config, layout, values, format).map_err(|m| Error::file(&path, m))?;
     let config = described(config, layout, format);
     let mut entries = vec![("format", "pt".to_owned()), (CONFIG_ENTRY, of_config(&config))];
-    let mut files = Vec::new();
     if let Some(wordpiece) = wordpiece {
         entries.push((VOCABULARY_ENTRY, of_vocabulary(wordpiece)));
-        files = wordpiece.stage(folder, config.type_vocab_size > 1)?;
     }
-    files.push(stage_bytes(&folder.join(CONFIG), config.to_json().as_bytes())?);
+    let mut files = stage_beside(folder, &config, wordpiece)?;
     files.push(stage_tensors(&path, tensors, &entries)?);
     Ok((files, entries))
+}
+
+/// Writes the files beside the weights to temporary files: those of the tokenizer and the configuration.
+pub fn stage_beside(
+    folder: &Path,
+    config: &Config,
+    wordpiece: Option<&WordPiece>,
+) -> Result<Vec<Staged>> {
+    let mut files = match wordpiece {
+        Some(wordpiece) => wordpiece.stage(folder, config.type_vocab_size > 1)?,
+        None => Vec::new(),
+    };
+    files.push(stage_bytes(&folder.join(CONFIG), config.to_json().as_bytes())?);
+    Ok(files)
 }
 
 /// Returns the configuration with the class, number format and classes of what is written.
@@ -152,6 +164,9 @@ fn architecture(config: &Config, layout: &Layout) -> String {
     if let Some(task) = parts.iter().find_map(|&part| task_class(family, part)) {
         return task;
     }
+    if has(Part::Discriminator) {
+        return family.class("ForPreTraining");
+    }
     let left_to_right = family.left_to_right().filter(|_| config.is_decoder);
     family.class(match (has(Part::MaskedLm), has(Part::NextSentence)) {
         (true, false) => left_to_right.unwrap_or("ForMaskedLM"),
@@ -171,7 +186,11 @@ pub(super) fn task_class(family: Family, head: Part) -> Option<String> {
         Part::MultipleChoice => "ForMultipleChoice",
         Part::TokenClassifier(_) => "ForTokenClassification",
         Part::Span => "ForQuestionAnswering",
-        Part::Encoder | Part::Pooler | Part::MaskedLm | Part::NextSentence => return None,
+        Part::Encoder
+        | Part::Pooler
+        | Part::MaskedLm
+        | Part::NextSentence
+        | Part::Discriminator => return None,
     };
     Some(family.class(suffix))
 }
@@ -196,10 +215,9 @@ fn tensors<'a>(
     // A bare encoder is a `BertModel`, whose names have no prefix.
     let family = config.model_type;
     let prefixed = architecture(config, layout) != family.class(BARE);
-    let classifies = layout.parts().iter().any(|part| matches!(part, Part::SequenceClassifier(_)));
+    let head = layout.task_head().map(|head| head.part);
     let named = layout.iter().map(|(parameter, range)| {
-        let prefixed = prefixed && matches!(parameter.part, Part::Encoder | Part::Pooler);
-        let name = family.name_from_bert(&parameter.name, prefixed, classifies);
+        let name = family.name_from_bert(&parameter.name, prefixed, head);
         let values = &values[range];
         check_finite(&name, values)?;
         if !format.holds(values) {

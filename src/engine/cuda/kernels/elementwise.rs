@@ -4,7 +4,6 @@
 use super::sums::{column_grid, finish_sums};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::Result;
-use crate::model::Activation;
 
 /// `out = GELU(x + bias)`, the exact GELU `x Φ(x)` (arXiv 1606.08415), for (n, width): `x` (E),
 /// `bias` (f32), `out` (E).
@@ -74,32 +73,32 @@ fn flat_grid(count: u64) -> ([u32; 3], u32) {
     (([count.div_ceil(256 * 4).min(1 << 16) as u32, 1, 1]), 256)
 }
 
-/// `x = activation(x + bias)` in each of n rows, both (f32).
+/// `x = tanh(x + bias)`, or with `relu` `max(0, x + bias)`, in each of n rows, both (f32).
 pub fn activation_bias(
     device: &mut dyn Device,
     element: Element,
     (n, width): (u32, u32),
-    activation: Activation,
+    relu: bool,
     x: Address,
     bias: Address,
 ) -> Result<()> {
     let grid = flat_grid(u64::from(n) * u64::from(width));
-    let relu = u32::from(activation == Activation::Relu);
+    let relu = u32::from(relu);
     launch!(device, element, "activation_bias", grid;
         n, width, relu, x, bias)
 }
 
-/// `d *= activation'`, the gradient of [`activation_bias`] whose result is `y`, both (n, width) (f32).
+/// The gradient of [`activation_bias`] whose result is `y`, both (n, width) (f32).
 pub fn activation_backward(
     device: &mut dyn Device,
     element: Element,
     (n, width): (u32, u32),
-    activation: Activation,
+    relu: bool,
     y: Address,
     d: Address,
 ) -> Result<()> {
     let grid = flat_grid(u64::from(n) * u64::from(width));
-    let relu = u32::from(activation == Activation::Relu);
+    let relu = u32::from(relu);
     launch!(device, element, "activation_backward", grid;
         n, width, relu, y, d)
 }

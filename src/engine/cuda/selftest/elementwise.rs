@@ -5,7 +5,6 @@ use crate::engine::cpu::elementwise::{self as cpu, Partials};
 use crate::engine::cuda::device::{Address, Element};
 use crate::engine::cuda::kernels;
 use crate::engine::simd::Simd;
-use crate::model::Activation;
 
 use super::TestCases;
 use super::test_case::{numbers, rounded};
@@ -152,14 +151,14 @@ pub fn stream(cases: &mut TestCases<'_>) {
 }
 
 pub fn tanh(cases: &mut TestCases<'_>) {
-    activation(cases, Activation::Tanh);
+    activation(cases, false);
 }
 
 pub fn relu(cases: &mut TestCases<'_>) {
-    activation(cases, Activation::Relu);
+    activation(cases, true);
 }
 
-fn activation(cases: &mut TestCases<'_>, activation: Activation) {
+fn activation(cases: &mut TestCases<'_>, relu: bool) {
     cases.over_matrices(|case, n, width| {
         let (element, single) = (case.element, Element::F32);
         let (x, d) = (numbers(n * width, 1), numbers(n * width, 2));
@@ -168,22 +167,19 @@ fn activation(cases: &mut TestCases<'_>, activation: Activation) {
         let bias_at = case.constant(single, &bias)?;
         let d_at = case.changing(single, &d)?;
         let size = size(n, width);
-        kernels::activation_bias(case.device, element, size, activation, at, bias_at)?;
-        kernels::activation_backward(case.device, element, size, activation, at, d_at)?;
+        kernels::activation_bias(case.device, element, size, relu, at, bias_at)?;
+        kernels::activation_backward(case.device, element, size, relu, at, d_at)?;
         let places = [(at, single, n * width), (d_at, single, n * width)];
         let Some([y, dx]) = case.outputs(places)? else {
             return Ok(());
         };
-        let value = |x: f64| match activation {
-            Activation::Tanh => x.tanh(),
-            Activation::Relu => x.max(0.0),
-        };
+        let value = |x: f64| if relu { x.max(0.0) } else { x.tanh() };
         let exact: Vec<f64> = with_bias(&x, &bias).map(value).collect();
         case.within("the activation against f64", &y, &exact, 1e-4);
-        let slope = |(y, &d): (&f64, &f32)| match activation {
-            Activation::Tanh => f64::from(d) * (1.0 - y * y),
-            Activation::Relu if *y > 0.0 => f64::from(d),
-            Activation::Relu => 0.0,
+        let slope = |(y, &d): (&f64, &f32)| match relu {
+            false => f64::from(d) * (1.0 - y * y),
+            true if *y > 0.0 => f64::from(d),
+            true => 0.0,
         };
         let exact: Vec<f64> = exact.iter().zip(&d).map(slope).collect();
         case.within("its gradient against f64", &dx, &exact, 1e-4);
