@@ -12,6 +12,7 @@ mod finetune;
 mod lessons;
 mod nsp;
 mod predict;
+mod prepare;
 mod pretrain;
 mod push;
 mod records;
@@ -59,6 +60,7 @@ impl Cli {
             Command::Lessons(args) => lessons::run(args),
             Command::Tokenize(args) => tokenize::run(args),
             Command::Vocab(args) => vocab::run(args),
+            Command::Prepare(args) => prepare::run(args),
             Command::Pretrain(args) => pretrain::run(args),
             Command::Distill(args) => distill::run(args),
             Command::Finetune(args) => finetune::run(*args),
@@ -86,6 +88,8 @@ enum Command {
     Tokenize(tokenize::Args),
     /// Train a WordPiece vocabulary from text
     Vocab(vocab::Args),
+    /// Tokenise a large text once, for many runs of pretrain
+    Prepare(prepare::Args),
     /// Pre-train a BERT on text: masked words and next sentences
     Pretrain(pretrain::Args),
     /// Train a smaller model that imitates a trained one

@@ -3,6 +3,7 @@
 pub mod embedded;
 pub mod raw;
 pub mod reader;
+pub mod sections;
 pub mod sentences;
 pub mod vocabulary;
 pub mod wordpiece;
