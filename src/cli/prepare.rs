@@ -11,7 +11,7 @@ use crate::cli::shared::checks::{at_least_one, refuse};
 use crate::cli::shared::run_folder::Lock;
 use crate::cli::shared::stdio::say;
 use crate::data::TokenStore;
-use crate::data::pretraining::store::prepare::{Preparation, Progress, Size};
+use crate::data::pretraining::store::prepare::{Preparation, Progress, Size, check_folder};
 use crate::download::TransferBar;
 use crate::error::Result;
 use crate::memory::format_bytes;
@@ -75,6 +75,7 @@ fn prepare(args: &Args, out: &Path, vocab: &Path) -> Result<()> {
     let started = Instant::now();
     let wordpiece = WordPiece::from_file(vocab, args.cased.then_some(Casing::Cased))?;
     let shard_bytes = args.shard_mb.map(|mb| mb.saturating_mul(1_000_000));
+    check_folder(out)?;
     let _lock = Lock::take(&out.join("lock"), out)?;
     let preparation = Preparation::begin(out, &args.text, &wordpiece, shard_bytes)?;
     let stop = Stop::on_signals()?;

@@ -297,8 +297,8 @@ impl Paragraphs {
     /// the file.
     fn numbered(&self, section: &Section, error: Error) -> Error {
         let again = || {
-            let lines = Lines { line: section.lines_before()?, ..self.open(section)? };
-            lines.map(|line| line.map(drop)).collect::<Result<()>>()
+            let mut lines = Lines { line: section.lines_before()?, ..self.open(section)? };
+            lines.try_for_each(|line| line.map(drop))
         };
         again().err().unwrap_or(error)
     }

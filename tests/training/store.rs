@@ -77,7 +77,7 @@ fn a_store_trains_the_same_model_as_its_text() {
 /// Writes about 12 MB of text.
 fn large(path: &Path) {
     let mut all = String::new();
-    for n in 0..120_000 {
+    for n in 0..120_000_u64 {
         let (a, b) = (n * 7919 % 1009, n * 104_729 % 997);
         write!(
             all,
@@ -139,6 +139,10 @@ fn wrong_input_gets_one_sentence() {
     let output = crate::common::cloze().args(words(&line)).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert_contains(&stderr(&output), "--vocab <FILE>");
+    let model = crate::common::tiny();
+    let message = fails(prepare(&corpus, &vocab, model), 2);
+    assert_contains(&message, "which is not of a store: give a new or an empty folder");
+    assert!(!model.join("lock").exists());
     let zero = [prepare(&corpus, &vocab, &store), words("--shard-mb 0")].concat();
     assert_contains(&fails(zero, 2), "--shard-mb 0: at least 1 is needed");
     assert!(!store.join("manifest.json").exists());

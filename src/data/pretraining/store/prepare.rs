@@ -12,9 +12,10 @@ use super::manifest::{Entry, Manifest, Source, hexadecimal, shard_name};
 use super::shard::{Bytes, Shard};
 use super::writing::{ShardWriter, for_each_sentence};
 use crate::error::{Error, Result};
-use crate::files::{Staged, create_folder, sweep};
+use crate::files::{PREFIX, Staged, create_folder, sweep};
+use crate::text::pieces::pieces;
 use crate::text::reader::text_files;
-use crate::text::sections::{Section, checksum, pieces};
+use crate::text::sections::{Section, checksum};
 use crate::text::{Paragraphs, WordPiece};
 
 /// The least text in a shard, in bytes, unless another size is asked for.
@@ -58,13 +59,33 @@ pub struct Size {
     pub bytes: u64,
 }
 
+/// Returns an error if the folder, which may not exist yet, holds other files than a store's: those of a
+/// model would be replaced.
+pub fn check_folder(folder: &Path) -> Result<()> {
+    if Manifest::path(folder).is_file() || !folder.exists() {
+        return Ok(());
+    }
+    let own = ["lock", "tokenizer.json", "tokenizer_config.json", "vocab.txt"];
+    for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
+        let name = entry.map_err(|e| Error::io(folder, e))?.file_name();
+        let name = name.to_string_lossy();
+        if !own.contains(&&*name) && !name.starts_with(PREFIX) {
+            let folder = folder.display();
+            return Err(Error::Usage(format!(
+                "{folder} holds {name}, which is not of a store: give a new or an empty folder"
+            )));
+        }
+    }
+    Ok(())
+}
+
 impl Preparation {
     /// Begins a store in `folder`, or continues the one that is there. `text` are files and folders of
     /// text; `shard_bytes` is the text in a shard in bytes, by default 64 MiB, or a 256th of a larger text.
     ///
     /// # Errors
-    /// If a file or folder has no text, or if the store in the folder is of other files, another vocabulary
-    /// or another size of the shards.
+    /// If a file or folder has no text, if the folder holds other files, or if the store in it is of another
+    /// text, another vocabulary or another size of the shards.
     pub fn begin(
         folder: &Path,
         text: &[PathBuf],
@@ -84,6 +105,7 @@ impl Preparation {
         let shard_bytes = shard_bytes.unwrap_or((total / MOST_SHARDS).max(SHARD_BYTES)).max(1);
         let pieces = pieces(&files, shard_bytes)?;
         let sources = files.into_iter().map(|(path, bytes)| Source { path, bytes }).collect();
+        check_folder(folder)?;
         create_folder(folder)?;
         sweep(folder)?;
         let new = Manifest::new(wordpiece, shard_bytes, pieces.len(), sources)?;
