@@ -41,7 +41,7 @@ pub(crate) struct RunArgs {
     /// Optimizer steps
     #[arg(long, default_value_t = 12000)]
     steps: u64,
-    /// Longest sequence in tokens [default: 128; without --text 40]
+    /// Longest sequence in tokens [default: 128; for our own corpus 40]
     #[arg(long)]
     seq: Option<usize>,
     /// Longest sequence in the first phase; the value of --seq for no such phase [default: as --seq; 40
