@@ -30,7 +30,7 @@ pub fn data_folder() -> Option<PathBuf> {
 pub const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Prefix of the names of temporary files.
-const PREFIX: &str = ".cloze-";
+pub(crate) const PREFIX: &str = ".cloze-";
 
 /// A temporary file that will replace the file at `path`.
 pub struct Staged {

@@ -160,6 +160,7 @@ impl Ranks {
 pub(crate) mod threads {
     //! A group whose ranks are threads of one process, for tests.
 
+    use std::sync::mpsc::Sender;
     use std::sync::{Barrier, Mutex};
 
     use super::*;
@@ -170,17 +171,48 @@ pub(crate) mod threads {
         given: Mutex<Vec<Vec<u8>>>,
     }
 
+    impl Table {
+        fn gather(&self, rank: usize, bytes: Vec<u8>) -> Vec<Vec<u8>> {
+            self.given.lock().unwrap()[rank] = bytes;
+            self.turn.wait();
+            let all = self.given.lock().unwrap().clone();
+            self.turn.wait();
+            all
+        }
+    }
+
+    /// Bytes to gather, and where all ranks' bytes go.
+    type Call = (Vec<u8>, Box<dyn FnOnce(Vec<Vec<u8>>) + Send>);
+
+    /// A rank. Another thread makes its calls: a rank that waited within the thread pool would keep the others, which
+    /// share the pool, from coming as far.
     struct Thread {
         rank: usize,
-        table: Arc<Table>,
+        size: usize,
+        calls: Mutex<Sender<Call>>,
     }
 
     /// Returns `size` ranks.
     pub(crate) fn group(size: usize) -> Vec<Ranks> {
         let given = Mutex::new(vec![Vec::new(); size]);
         let table = Arc::new(Table { turn: Barrier::new(size), given });
-        let rank = |rank| Ranks::of(Arc::new(Thread { rank, table: table.clone() }));
+        let rank = |rank| {
+            let (calls, todo) = channel::<Call>();
+            let table = table.clone();
+            std::thread::spawn(move || {
+                for (bytes, answer) in todo {
+                    answer(table.gather(rank, bytes));
+                }
+            });
+            Ranks::of(Arc::new(Thread { rank, size, calls: Mutex::new(calls) }))
+        };
         (0..size).map(rank).collect()
+    }
+
+    impl Thread {
+        fn call(&self, bytes: Vec<u8>, answer: impl FnOnce(Vec<Vec<u8>>) + Send + 'static) {
+            self.calls.lock().unwrap().send((bytes, Box::new(answer))).unwrap();
+        }
     }
 
     impl Group for Thread {
@@ -189,28 +221,29 @@ pub(crate) mod threads {
         }
 
         fn size(&self) -> usize {
-            self.table.given.lock().unwrap().len()
+            self.size
         }
 
         fn start_sum(&self, values: Vec<f32>) -> Pending {
             let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-            let mut sums = vec![0.0; values.len()];
-            for bytes in self.gather(bytes).unwrap() {
-                for (sum, x) in sums.iter_mut().zip(bytes.as_chunks().0) {
-                    *sum += f32::from_le_bytes(*x);
-                }
-            }
             let (send, receive) = channel();
-            send.send(Ok(sums)).unwrap();
+            self.call(bytes, move |all| {
+                let mut sums = vec![0.0; values.len()];
+                for bytes in all {
+                    for (sum, x) in sums.iter_mut().zip(bytes.as_chunks().0) {
+                        *sum += f32::from_le_bytes(*x);
+                    }
+                }
+                // The receiver may have given up.
+                let _ = send.send(Ok(sums));
+            });
             receive
         }
 
         fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-            self.table.given.lock().unwrap()[self.rank] = bytes;
-            self.table.turn.wait();
-            let all = self.table.given.lock().unwrap().clone();
-            self.table.turn.wait();
-            Ok(all)
+            let (send, receive) = channel();
+            self.call(bytes, move |all| send.send(all).unwrap());
+            Ok(receive.recv().unwrap())
         }
     }
 }

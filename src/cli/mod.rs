@@ -12,6 +12,7 @@ mod finetune;
 mod lessons;
 mod nsp;
 mod predict;
+mod prepare;
 mod pretrain;
 mod push;
 mod records;
@@ -65,6 +66,7 @@ impl Cli {
             Some(joined) => joined.end(result),
             None => result,
         }
+<<<<<<< HEAD
     }
 }
 
@@ -102,6 +104,28 @@ impl Command {
             Self::Convert(args) => convert::run(args),
             Self::Push(args) => push::run(args),
             Self::Records(args) => records::run(args),
+=======
+        match self.command {
+            Command::Lessons(args) => lessons::run(args),
+            Command::Tokenize(args) => tokenize::run(args),
+            Command::Vocab(args) => vocab::run(args),
+            Command::Prepare(args) => prepare::run(args),
+            Command::Pretrain(args) => pretrain::run(args),
+            Command::Distill(args) => distill::run(args),
+            Command::Finetune(args) => finetune::run(*args),
+            Command::Evaluate(args) => evaluate::run(args),
+            Command::Predict(args) => predict::run(args),
+            Command::Score(args) => score::run(args),
+            Command::Features(args) => features::run(args),
+            Command::Attention(args) => attention::run(args),
+            Command::FillMask(args) => fill_mask::run(args),
+            Command::Nsp(args) => nsp::run(args),
+            Command::Bench(args) => bench::run(args),
+            Command::Data(args) => data::run(args),
+            Command::Convert(args) => convert::run(args),
+            Command::Push(args) => push::run(args),
+            Command::Records(args) => records::run(args),
+>>>>>>> h-store
         }
     }
 }
@@ -114,6 +138,8 @@ enum Command {
     Tokenize(tokenize::Args),
     /// Train a WordPiece vocabulary from text
     Vocab(vocab::Args),
+    /// Tokenise a large text once, for many runs of pretrain
+    Prepare(prepare::Args),
     /// Pre-train a BERT on text: masked words and next sentences
     Pretrain(pretrain::Args),
     /// Train a smaller model that imitates a trained one

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use crate::cli::shared::checks::{positive, refuse};
-use crate::cli::shared::pretraining::{Origin, RunArgs};
+use crate::cli::shared::pretraining::{Begun, Origin, RunArgs};
 use crate::cli::shared::size::{config_of, is_file};
 use crate::cli::shared::{memory, records};
 use crate::data::Packing;
@@ -25,13 +25,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE|CONFIG")]
     size: Option<String>,
     /// vocab.txt, tokenizer.json or a model folder [default: a vocabulary trained from the text]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "store")]
     vocab: Option<PathBuf>,
     /// Size of the vocabulary that is trained if none is given [default: 8000; without --text 2000]
-    #[arg(long, value_name = "N", conflicts_with_all = ["vocab", "init"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["vocab", "init", "store"])]
     vocab_size: Option<usize>,
     /// Keep case and accents
-    #[arg(long, conflicts_with = "init")]
+    #[arg(long, conflicts_with_all = ["init", "store"])]
     cased: bool,
     /// Start from the weights of this model folder, or of a model on the Hub, with its configuration and
     /// vocabulary
@@ -67,7 +67,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let begun = args.run.begin(folder.as_deref())?;
     let (start, origin) = match &folder {
         Some(folder) => args.continued(folder)?,
-        None => args.afresh(begun.state.is_some())?,
+        None => args.afresh(&begun)?,
     };
     args.run.train(begun, start, &origin)
 }
@@ -98,14 +98,14 @@ impl Args {
     }
 
     /// Returns a new model.
-    fn afresh(&self, continues: bool) -> Result<(Start, Origin)> {
+    fn afresh(&self, begun: &Begun) -> Result<(Start, Origin)> {
         let mut config = self.config()?;
         // Before the text is read to train a vocabulary.
         self.run.fits(&config, first_seq(&config))?;
         let packing = self.packing();
         config.check_parts(parts(packing))?;
         memory::parameters_fit(&Layout::new(&config, parts(packing)))?;
-        let wordpiece = self.wordpiece(continues)?;
+        let wordpiece = self.wordpiece(begun)?;
         config.vocab_size = wordpiece.vocab_size();
         memory::parameters_fit(&Layout::new(&config, parts(packing)))?;
         let origin = Origin { words: "random weights".into(), base: None };
@@ -163,12 +163,15 @@ impl Args {
         Ok(())
     }
 
-    /// Returns the vocabulary: the given one, that of the run that is continued, or a new one.
-    fn wordpiece(&self, continues: bool) -> Result<WordPiece> {
+    /// Returns the vocabulary: the store's, the given one, that of the run that is continued, or a new one.
+    fn wordpiece(&self, begun: &Begun) -> Result<WordPiece> {
+        if let Some((_, wordpiece)) = &begun.store {
+            return Ok(wordpiece.clone());
+        }
         let casing = self.cased.then_some(Casing::Cased);
         match &self.vocab {
             Some(path) => WordPiece::from_file(path, casing),
-            None if continues => WordPiece::from_file(&self.run.out, None),
+            None if begun.state.is_some() => WordPiece::from_file(&self.run.out, None),
             None => {
                 let default = if self.run.text.is_empty() { 2000 } else { 8000 };
                 let size = self.vocab_size.unwrap_or(default);

@@ -21,6 +21,7 @@ pub mod tags;
 
 pub use examples::{Examples, Targets};
 pub use packed::Packed;
+pub use pretraining::store::TokenStore;
 pub use pretraining::{Packing, PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use sequences::Sequences;
 

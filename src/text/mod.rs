@@ -1,8 +1,10 @@
 //! Reads documents and splits them into sentences, and sentences into word pieces.
 
 pub mod embedded;
+pub mod pieces;
 pub mod raw;
 pub mod reader;
+pub mod sections;
 pub mod sentences;
 pub mod vocabulary;
 pub mod wordpiece;

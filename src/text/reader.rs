@@ -7,6 +7,8 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use flate2::bufread::MultiGzDecoder;
 use serde::de::DeserializeOwned;
@@ -14,6 +16,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 
 use super::raw;
+use super::sections::Section;
 
 /// One paragraph of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub struct Paragraph {
 
 /// Returns `path` itself if it is a file, else the `.txt`, `.txt.gz` and WikiExtractor files
 /// (`AA/wiki_00`) anywhere below it, sorted by name.
-fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
+pub fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     if !fs::metadata(path).map_err(|e| Error::io(path, e))?.is_dir() {
         return Ok(vec![path.to_path_buf()]);
     }
@@ -67,6 +70,17 @@ fn is_text(name: &str) -> bool {
 /// An open file or standard input.
 pub type Input = Box<dyn BufRead + Send>;
 
+/// The first bytes of a gzip file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Returns whether [`open`] unpacks the file.
+pub fn is_packed(path: &Path) -> Result<bool> {
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    file.take(2).read_to_end(&mut start).map_err(|e| Error::io(path, e))?;
+    Ok(start == GZIP)
+}
+
 /// Opens a file and unpacks it if its first bytes are those of gzip, whatever its name.
 pub fn open(path: &Path) -> Result<Input> {
     unpacked(File::open(path).map_err(|e| Error::io(path, e))?, path)
@@ -80,7 +94,7 @@ pub fn open_or_stdin(path: &Path) -> Result<Input> {
 fn unpacked(source: impl Read + Send + 'static, path: &Path) -> Result<Input> {
     let mut reader = BufReader::with_capacity(1 << 16, source);
     let start = reader.fill_buf().map_err(|e| Error::io(path, e))?;
-    if !start.starts_with(&[0x1f, 0x8b]) {
+    if !start.starts_with(&GZIP) {
         return Ok(Box::new(reader));
     }
     let unpacked = MultiGzDecoder::new(reader);
@@ -211,11 +225,13 @@ pub fn read_json<T: DeserializeOwned>(input: Input, path: &Path, expected: &str)
 /// Iterates over the paragraphs of several files and folders.
 pub struct Paragraphs {
     /// Files still to be read, in reverse order, each with the index of its argument.
-    files: Vec<(usize, PathBuf)>,
+    files: Vec<(usize, Section)>,
     arguments: Vec<PathBuf>,
-    current: Option<(usize, Lines<Input>)>,
+    current: Option<(usize, Section, Lines<Input>)>,
     /// Whether each argument has given any text yet.
     found: Vec<bool>,
+    /// The bytes of the files that have been read.
+    read: Arc<AtomicU64>,
     document: u64,
     document_open: bool,
     kind: Kind,
@@ -241,19 +257,50 @@ impl Paragraphs {
         let arguments: Vec<PathBuf> = paths.iter().map(|p| p.as_ref().to_path_buf()).collect();
         let mut files = Vec::new();
         for (argument, path) in arguments.iter().enumerate() {
-            files.extend(text_files(path)?.into_iter().map(|file| (argument, file)));
+            let whole = |path| Section { path, bytes: 0..u64::MAX, wiki: false };
+            files.extend(text_files(path)?.into_iter().map(|file| (argument, whole(file))));
         }
+        let found = vec![false; arguments.len()];
+        Ok(Self { arguments, found, ..Self::of(files, Arc::default()) })
+    }
+
+    /// Reads sections of files, which may be without any text. Adds the bytes that it reads to `read`.
+    pub fn of_sections(sections: &[Section], read: Arc<AtomicU64>) -> Self {
+        let files = sections.iter().map(|section| (0, section.clone())).collect();
+        Self { found: vec![true], ..Self::of(files, read) }
+    }
+
+    fn of(mut files: Vec<(usize, Section)>, read: Arc<AtomicU64>) -> Self {
         files.reverse();
-        Ok(Self {
+        Self {
             files,
-            found: vec![false; arguments.len()],
-            arguments,
+            arguments: Vec::new(),
+            found: Vec::new(),
+            read,
             current: None,
             document: 0,
             document_open: false,
             kind: Kind::New,
             failed: false,
-        })
+        }
+    }
+
+    /// Opens a section. One in the middle of a file counts its lines from 2: the first line of a file is
+    /// checked in other ways.
+    fn open(&self, section: &Section) -> Result<Lines<Input>> {
+        let reader = unpacked(section.open(self.read.clone())?, &section.path)?;
+        let lines = Lines::new(reader, &section.path);
+        Ok(Lines { line: usize::from(section.bytes.start > 0), ..lines })
+    }
+
+    /// Returns the `error` of a section that begins in the middle of a file with the number of its line in
+    /// the file.
+    fn numbered(&self, section: &Section, error: Error) -> Error {
+        let again = || {
+            let mut lines = Lines { line: section.lines_before()?, ..self.open(section)? };
+            lines.try_for_each(|line| line.map(drop))
+        };
+        again().err().unwrap_or(error)
     }
 
     fn end_document(&mut self) {
@@ -284,19 +331,24 @@ impl Paragraphs {
 
     fn advance(&mut self) -> Result<Option<Paragraph>> {
         loop {
-            let Some((argument, lines)) = &mut self.current else {
-                let Some((argument, path)) = self.files.pop() else {
+            let Some((argument, section, lines)) = &mut self.current else {
+                let Some((argument, section)) = self.files.pop() else {
                     return Ok(None);
                 };
-                let reader = open(&path)?;
-                self.current = Some((argument, Lines::new(reader, &path)));
+                let inside = section.bytes.start > 0 && !section.wiki;
+                self.kind = if inside { Kind::Plain } else { Kind::New };
+                self.current = Some((argument, section.clone(), self.open(&section)?));
                 continue;
             };
             let argument = *argument;
-            match lines.next().transpose()? {
+            match lines.next() {
+                Some(Err(error)) if section.bytes.start > 0 => {
+                    let section = section.clone();
+                    return Err(self.numbered(&section, error));
+                }
+                Some(Err(error)) => return Err(error),
                 None => {
                     self.current = None;
-                    self.kind = Kind::New;
                     self.end_document();
                     let more = self.files.last().is_some_and(|(next, _)| *next == argument);
                     if !more && !self.found[argument] {
@@ -304,7 +356,7 @@ impl Paragraphs {
                         return Err(Error::file(&self.arguments[argument], message));
                     }
                 }
-                Some(line) => {
+                Some(Ok(line)) => {
                     let text = line.trim();
                     if !self.is_paragraph(text) {
                         continue;

@@ -49,8 +49,9 @@ pub struct PretrainingIdentity {
     pub model: Option<Architecture>,
     /// Tokens of the training text: another text would be another run.
     pub tokens: u64,
-    /// CRC-32 of these tokens in their order; None if a state of an earlier version lacks it.
-    #[serde(default)]
+    /// CRC-32 of the corpus's tokens in their order, held-out documents included; None if a state of an
+    /// earlier version lacks it: those had a sum of other tokens, under another name.
+    #[serde(default, rename = "corpus")]
     pub checksum: Option<u32>,
     /// AdamW if a state of an earlier version lacks it.
     #[serde(default)]

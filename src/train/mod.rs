@@ -7,6 +7,7 @@ pub mod card;
 #[cfg(feature = "charts")]
 mod chart;
 pub mod checkpoint;
+mod corpus;
 pub mod distill;
 pub mod finetune;
 pub mod finetuning;

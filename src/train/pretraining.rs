@@ -18,14 +18,16 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use crate::data::{Packing, PretrainingData, PretrainingOptions};
+use crate::data::{Packing, PretrainingOptions, TokenStore};
 use crate::engine::{Backend, Numerics, Setup};
 use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::model::weights::Model;
 use crate::model::{Config, Layout, PRETRAINING, Part, Size};
-use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
+use crate::text::{Casing, WordPiece};
 
+pub use super::corpus::paragraphs;
+use super::corpus::{Corpus, Source};
 use super::distill::Teacher;
 use super::pretrain::{FirstPhase, Pretrainer, Settings};
 use super::progress::{Callback, Progress};
@@ -40,8 +42,6 @@ const FIRST_SEQ: usize = 40;
 /// A model that was trained before continues at this share of a new one's learning rate
 /// (google-research/bert's README: 2e-5 in place of 1e-4).
 const CONTINUED: f64 = 0.2;
-/// One document in this many is held out for evaluation.
-const HELD_OUT: u64 = 10;
 /// The first phase's share of the steps.
 pub const PHASE_SHARE: f64 = 0.8;
 
@@ -76,14 +76,6 @@ pub fn parts(packing: Packing) -> &'static [Part] {
         Packing::Pairs => &PRETRAINING,
         Packing::Document | Packing::Full => &[Part::Encoder, Part::MaskedLm],
     }
-}
-
-/// Reads the text of these files and folders; Cloze's own small corpus if there are none.
-pub fn paragraphs(text: &[PathBuf]) -> Result<Box<dyn Iterator<Item = Result<Paragraph>>>> {
-    Ok(match text {
-        [] => Box::new(embedded::paragraphs().map(Ok)),
-        files => Box::new(Paragraphs::new(files)?),
-    })
 }
 
 /// The model that a run starts from.
@@ -149,6 +141,7 @@ impl Start {
 /// Sets up a run of [`Pretraining`].
 pub struct PretrainingBuilder {
     text: Vec<PathBuf>,
+    store: Option<(Arc<TokenStore>, WordPiece)>,
     held_out: Vec<PathBuf>,
     config: Config,
     vocabulary: Option<WordPiece>,
@@ -172,6 +165,13 @@ impl PretrainingBuilder {
     /// small corpus.
     pub fn text(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         self.text = paths.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Trains on the text of this store, with its vocabulary, instead of on files of text; see
+    /// [`TokenStore::open`].
+    pub fn store(mut self, store: Arc<TokenStore>, wordpiece: WordPiece) -> Self {
+        self.store = Some((store, wordpiece));
         self
     }
 
@@ -272,7 +272,7 @@ impl PretrainingBuilder {
     }
 
     /// Keeps the tokens of the text in files in this folder while the run lasts, instead of in the system's
-    /// folder for temporary files (4 bytes a token).
+    /// folder for temporary files (2 bytes a token). A store's tokens stay where they are.
     pub fn tokens_in(mut self, folder: impl Into<PathBuf>) -> Self {
         self.tokens_in = Some(folder.into());
         self
@@ -294,7 +294,7 @@ impl PretrainingBuilder {
             None => self.new_model()?,
         };
         let config = &start.config;
-        let seq = self.seq.unwrap_or(if self.text.is_empty() { 40 } else { 128 });
+        let seq = self.seq.unwrap_or(if self.has_text() { 128 } else { 40 });
         if seq > config.positions() {
             return Err(Error::Usage(format!(
                 "sequences of {seq} tokens: the model has only {} positions",
@@ -314,16 +314,19 @@ impl PretrainingBuilder {
             ..self.options.clone()
         };
         let tokens = self.token_folder()?;
-        let (data, held_out) =
-            self.data(&start.wordpiece, &options, &tokens.path().join("last"))?;
+        let source = match &self.store {
+            Some((store, theirs)) => Source::Store(store, theirs),
+            None => Source::Text(&self.text),
+        };
+        let corpus = Corpus::new(source, &self.held_out, &start.wordpiece, tokens.path())?;
+        let (data, held_out) = corpus.data(&start.wordpiece, &options)?;
         let steps = settings.schedule.total;
         let mut trainer = Pretrainer::new(engine, data, held_out, settings)
             .with_vocabulary(start.wordpiece.clone());
         let first_seq = self.first_seq.or(start.first_seq).unwrap_or(seq);
         if first_seq < seq {
             let options = PretrainingOptions { max_len: first_seq, ..options };
-            let folder = tokens.path().join("first");
-            let (data, held_out) = self.data(&start.wordpiece, &options, &folder)?;
+            let (data, held_out) = corpus.data(&start.wordpiece, &options)?;
             trainer = trainer.with_first_phase(FirstPhase {
                 data,
                 held_out,
@@ -338,7 +341,8 @@ impl PretrainingBuilder {
 
     fn new_model(&self) -> Result<Start> {
         self.config.check_parts(parts(self.options.packing))?;
-        let wordpiece = match &self.vocabulary {
+        let stored = self.store.as_ref().map(|(_, wordpiece)| wordpiece);
+        let wordpiece = match self.vocabulary.as_ref().or(stored) {
             Some(wordpiece) => wordpiece.clone(),
             None => {
                 let default = if self.text.is_empty() { 2000 } else { 8000 };
@@ -351,28 +355,9 @@ impl PretrainingBuilder {
         Ok(Start::new_model(self.config.clone(), wordpiece, packing, seed))
     }
 
-    /// Returns the data to train on and the held-out data, whose tokens go to files in `folder`.
-    fn data(
-        &self,
-        wordpiece: &WordPiece,
-        options: &PretrainingOptions,
-        folder: &Path,
-    ) -> Result<(PretrainingData, PretrainingData)> {
-        create_folder(folder)?;
-        let text = paragraphs(&self.text)?;
-        if self.held_out.is_empty() {
-            return PretrainingData::build_split(text, wordpiece, options, Some(folder), HELD_OUT);
-        }
-        let other = folder.join("held-out");
-        create_folder(&other)?;
-        let held_out = Paragraphs::new(&self.held_out)?;
-        let held_out = PretrainingData::build(held_out, wordpiece, options, Some(&other));
-        let held_out = held_out.map_err(|error| match error {
-            Error::Failed(why) => Error::Failed(format!("the held-out text: {why}")),
-            other => other,
-        })?;
-        let text = PretrainingData::build(text, wordpiece, options, Some(folder))?;
-        Ok((text, held_out))
+    /// Returns whether a text was given, and the run isn't one on Cloze's own corpus.
+    fn has_text(&self) -> bool {
+        !self.text.is_empty() || self.store.is_some()
     }
 
     /// Creates the folder of the token files, which is removed with the run. One that a killed run left is
@@ -405,6 +390,7 @@ impl Pretraining {
     pub fn builder() -> PretrainingBuilder {
         PretrainingBuilder {
             text: Vec::new(),
+            store: None,
             held_out: Vec::new(),
             config: new_config(Size::Tiny),
             vocabulary: None,

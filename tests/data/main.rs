@@ -4,5 +4,6 @@
 mod common;
 
 mod pretraining_examples;
+mod pretraining_store;
 mod squad;
 mod tokenizer;

@@ -14,6 +14,7 @@ mod recipes;
 mod records;
 mod resume_finetuning;
 mod saved_runs;
+mod store;
 mod task_options;
 mod tasks;
 mod unfit_models;

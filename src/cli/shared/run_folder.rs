@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::files::{Staged, create_folder, sweep};
+use crate::files::{Staged, create_folder, folder_of, sweep};
 use crate::model::weights::WEIGHTS;
 use crate::note;
 
@@ -57,34 +57,29 @@ impl Intent {
     }
 }
 
-/// The folder of a run, locked by this process until it ends or drops this.
-pub struct RunFolder {
-    /// The system releases the lock when the process ends, however it ends.
-    lock: File,
-}
+/// A lock on a folder, which this process holds until it ends or drops this.
+pub struct Lock(File);
 
-impl Drop for RunFolder {
+impl Drop for Lock {
     /// Releases the lock itself. Closing the file would not suffice: a program that another thread starts at this
     /// moment has a copy of it, and so the lock, until its own code begins.
     fn drop(&mut self) {
         // A lock that could not be taken cannot be released either.
-        let _ = self.lock.unlock();
+        let _ = self.0.unlock();
     }
 }
 
-impl RunFolder {
-    /// Creates the folder if needed, locks it, checks that files can be written into it, and removes
-    /// the temporary files of killed processes.
+impl Lock {
+    /// Locks the folder `out` by the file at `path`, which the system releases when the process ends, however
+    /// it ends.
     ///
     /// # Errors
-    /// If another process trains in the folder, or if it cannot be written to.
-    pub fn open(out: &Path) -> Result<Self> {
-        let trainer = out.join("trainer");
-        create_folder(&trainer)?;
-        let path = trainer.join("lock");
+    /// If another process has locked the folder, or if the file cannot be written.
+    pub fn take(path: &Path, out: &Path) -> Result<Self> {
+        create_folder(folder_of(path))?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&path).map_err(|e| Error::io(&path, e))?;
+        let mut file = options.open(path).map_err(|e| Error::io(path, e))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -104,13 +99,31 @@ impl RunFolder {
             ),
         }
         let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        said.map_err(|e| Error::io(&path, e))?;
+        said.map_err(|e| Error::io(path, e))?;
+        Ok(Self(file))
+    }
+}
+
+/// The folder of a run, locked by this process until it ends or drops this.
+pub struct RunFolder {
+    _lock: Lock,
+}
+
+impl RunFolder {
+    /// Creates the folder if needed, locks it, checks that files can be written into it, and removes
+    /// the temporary files of killed processes.
+    ///
+    /// # Errors
+    /// If another process trains in the folder, or if it cannot be written to.
+    pub fn open(out: &Path) -> Result<Self> {
+        let trainer = out.join("trainer");
+        let lock = Lock::take(&trainer.join("lock"), out)?;
         for folder in [out, &trainer] {
             sweep(folder)?;
             // A full disk or a folder of somebody else is found now and not after the training.
             Staged::begin(&folder.join("probe"))?;
         }
-        Ok(Self { lock: file })
+        Ok(Self { _lock: lock })
     }
 }
 

@@ -1,183 +1,198 @@
 //! Splits documents into chunks: as many whole sentences as fit into one example.
+//!
+//! The chunks are not stored. Their borders follow from the lengths of the sentences, so opening a corpus
+//! reads only the [index](super::store::shard) of its store and notes the place of every 32nd chunk; any
+//! other chunk is found by walking on from there.
 
-use flate2::Crc;
+use std::sync::Arc;
 
-use super::store::{Sentences, Store, Writer};
-use super::{Packing, PretrainingOptions, SHORT};
+use super::store::TokenStore;
+use super::store::shard::Shard;
+use super::walk::{Cursor, Documents, FAR, NEAR, Piece, Rules, Walk};
+use super::{Packing, PretrainingOptions};
 use crate::error::{Error, Result};
-use crate::random::Stream;
 use crate::text::WordPiece;
 
-/// Collects sentences in the order of the text and writes chunks.
-pub struct ChunkBuilder {
-    writer: Writer,
-    /// Longest chunk in tokens: the sequence length without `[CLS]` and `[SEP]`.
-    most: usize,
-    /// Parts that a chunk must have at least: two for next-sentence prediction.
-    parts: usize,
-    /// Separates two documents in a chunk, if chunks don't end with their document.
-    separator: Option<u32>,
-    short_probability: f64,
-    seed: u64,
-    continuation: Vec<bool>,
-    open: Sentences,
-    /// The document of the last sentence.
-    document: u32,
-    /// The documents of the open chunk's first and last sentences, and the number of its documents.
-    first: u32,
-    last: u32,
-    through: u64,
-    /// Longest length of the open chunk: sometimes less than `most`.
-    target: usize,
-    counts: Vec<u64>,
-    checksum: Crc,
-    documents: u64,
-    last_written: Option<u32>,
+/// Chunks between two noted places.
+const STRIDE: u64 = 32;
+
+/// A chunk: some whole sentences, or parts of a long one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// The document of its first sentence.
+    pub document: u32,
+    index: u64,
+    start: Cursor,
 }
 
-/// The result of a builder.
+/// The tokens of a chunk and the starts of its sentences.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sentences {
+    pub tokens: Vec<u32>,
+    /// Index of each sentence's first token; the first entry is 0.
+    pub starts: Vec<usize>,
+}
+
+/// The chunks of a corpus.
+#[derive(Debug)]
 pub struct Chunks {
-    pub store: Store,
-    /// Occurrences of each token of the vocabulary in the store.
-    pub counts: Vec<u64>,
-    /// CRC-32 of the tokens in the order of the text.
-    pub checksum: u32,
-    /// Number of documents that gave at least one chunk.
-    pub documents: u64,
+    store: Arc<TokenStore>,
+    rules: Rules,
+    /// Where the chunks 0, 32, 64 … begin.
+    marks: Vec<Cursor>,
+    count: u64,
+    tokens: u64,
+    documents: u64,
+    continuation: Vec<bool>,
 }
 
-impl ChunkBuilder {
-    pub fn new(writer: Writer, wordpiece: &WordPiece, options: &PretrainingOptions) -> Self {
-        let ids = 0..wordpiece.vocab_size() as u32;
-        let mut builder = Self {
-            writer,
+impl Chunks {
+    /// Finds the chunks of the `wanted` documents of a store.
+    pub fn new(
+        store: Arc<TokenStore>,
+        wanted: Documents,
+        wordpiece: &WordPiece,
+        options: &PretrainingOptions,
+    ) -> Result<Self> {
+        if store.documents() > u64::from(u32::MAX) {
+            let message = "the corpus has more than 4,294,967,295 documents";
+            return Err(Error::Failed(message.to_owned()));
+        }
+        let rules = Rules {
+            wanted,
             most: options.room(),
             parts: options.packing.parts(),
             separator: (options.packing == Packing::Full).then_some(wordpiece.special().sep),
             short_probability: options.short_probability,
             seed: options.seed,
-            continuation: ids.map(|id| wordpiece.is_continuation(id)).collect(),
-            open: Sentences::default(),
-            document: 0,
-            first: 0,
-            last: 0,
-            through: 0,
-            target: 0,
-            counts: vec![0; wordpiece.vocab_size()],
-            checksum: Crc::new(),
-            documents: 0,
-            last_written: None,
         };
-        builder.target = builder.draw_target();
-        builder
-    }
-
-    /// Draws the length of the next chunk: usually the longest, sometimes a shorter one, so that the model
-    /// sees short texts too (BERT's `short_seq_prob`).
-    fn draw_target(&self) -> usize {
-        let stream = Stream::new(self.seed, 0, SHORT, self.writer.chunks());
-        if stream.uniform(0) < self.short_probability {
-            self.parts + stream.below(1, (self.most - self.parts + 1) as u32) as usize
-        } else {
-            self.most
-        }
-    }
-
-    /// Adds the next sentence of document `document`; documents come in order.
-    pub fn push(&mut self, document: u64, mut sentence: &[u32]) -> Result<()> {
-        let document = u32::try_from(document).map_err(|_| {
-            Error::Failed("the corpus has more than 4,294,967,295 documents".to_owned())
-        })?;
-        if document != self.document {
-            if self.separator.is_none() {
-                self.close()?;
-            }
-            self.document = document;
-        }
-        while !sentence.is_empty() {
-            let between = usize::from(self.between().is_some());
-            if self.open.tokens.len() + between + sentence.len() <= self.target {
-                self.append(sentence);
-                return Ok(());
-            }
-            if self.open.tokens.is_empty() {
-                // Longer than a chunk: its head fills this one.
-                let (head, tail) = sentence.split_at(self.word_boundary(sentence, self.target));
-                self.append(head);
-                sentence = tail;
-            }
-            self.close()?;
-        }
-        Ok(())
-    }
-
-    /// Returns the separator before the next sentence, if one is needed.
-    fn between(&self) -> Option<u32> {
-        let another = !self.open.tokens.is_empty() && self.last != self.document;
-        self.separator.filter(|_| another)
-    }
-
-    fn append(&mut self, part: &[u32]) {
-        self.open.tokens.extend(self.between());
-        if self.open.tokens.is_empty() {
-            (self.first, self.through) = (self.document, 1);
-        } else if self.last != self.document {
-            self.through += 1;
-        }
-        self.last = self.document;
-        self.open.starts.push(self.open.tokens.len());
-        self.open.tokens.extend_from_slice(part);
-    }
-
-    /// Returns the last index up to `limit`, but not 0, at which a new word starts.
-    fn word_boundary(&self, tokens: &[u32], limit: usize) -> usize {
-        (1..=limit).rev().find(|&place| !self.continuation[tokens[place] as usize]).unwrap_or(limit)
-    }
-
-    /// Writes the open chunk.
-    fn close(&mut self) -> Result<()> {
-        let mut chunk = std::mem::take(&mut self.open);
-        if self.parts == 2 && chunk.starts.len() == 1 {
-            self.split_in_two(&mut chunk);
-        }
-        // A document's last word alone can't be split into two parts: it is skipped.
-        if chunk.starts.len() < self.parts {
-            return Ok(());
-        }
-        for &token in &chunk.tokens {
-            // A separator is no text.
-            if self.separator != Some(token) {
-                self.counts[token as usize] += 1;
-                self.checksum.update(&token.to_le_bytes());
-            }
-        }
-        self.writer.push(self.first, &chunk)?;
-        self.documents += self.through - u64::from(self.last_written == Some(self.first));
-        self.last_written = Some(self.last);
-        self.target = self.draw_target();
-        Ok(())
-    }
-
-    /// Splits a lone sentence at the word boundary nearest to its middle.
-    fn split_in_two(&self, chunk: &mut Sentences) {
-        let middle = chunk.tokens.len() / 2;
-        let boundary = (1..chunk.tokens.len())
-            .filter(|&place| !self.continuation[chunk.tokens[place] as usize])
-            .min_by_key(|&place| place.abs_diff(middle));
-        if let Some(place) = boundary.or((middle > 0).then_some(middle)) {
-            chunk.starts.push(place);
-        }
-    }
-
-    /// Ends the corpus.
-    pub fn finish(mut self) -> Result<Chunks> {
-        self.close()?;
-        let store = self.writer.finish()?;
-        Ok(Chunks {
+        let ids = 0..wordpiece.vocab_size() as u32;
+        let continuation = ids.map(|id| wordpiece.is_continuation(id)).collect();
+        let mut chunks = Self {
             store,
-            counts: self.counts,
-            checksum: self.checksum.sum(),
-            documents: self.documents,
-        })
+            rules,
+            marks: Vec::new(),
+            count: 0,
+            tokens: 0,
+            documents: 0,
+            continuation,
+        };
+        chunks.mark()?;
+        Ok(chunks)
+    }
+
+    /// Walks through the corpus, counts, and notes the place of every 32nd chunk.
+    fn mark(&mut self) -> Result<()> {
+        let mut walk = Walk::new(&self.store, self.rules.wanted, Cursor::default(), FAR);
+        let mut last = None;
+        loop {
+            let start = walk.cursor;
+            let Some(extent) = walk.next_chunk(&self.rules, self.count)? else {
+                break;
+            };
+            if self.count.is_multiple_of(STRIDE) {
+                self.marks.push(start);
+            }
+            self.count += 1;
+            self.tokens += extent.tokens;
+            self.documents += extent.documents - u64::from(last == Some(extent.first));
+            last = Some(extent.last);
+        }
+        self.marks.shrink_to_fit();
+        Ok(())
+    }
+
+    /// Returns the number of chunks.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns the number of their tokens, without separators.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// Returns the number of documents that gave at least one chunk.
+    pub fn documents(&self) -> u64 {
+        self.documents
+    }
+
+    /// Returns the store that the chunks are in.
+    pub fn store(&self) -> &TokenStore {
+        &self.store
+    }
+
+    /// Finds chunk `index`, below [`count`](Self::count).
+    pub fn chunk(&self, index: u64) -> Result<Chunk> {
+        let mark = self.marks.get((index / STRIDE) as usize).copied();
+        let outside = || Error::Failed("a chunk outside the corpus was requested".to_owned());
+        let mark = mark.ok_or_else(outside)?;
+        let mut walk = Walk::new(&self.store, self.rules.wanted, mark, NEAR);
+        for before in index - index % STRIDE..index {
+            walk.next_chunk(&self.rules, before)?;
+        }
+        let start = walk.cursor;
+        let extent = walk.next_chunk(&self.rules, index)?.ok_or_else(outside)?;
+        Ok(Chunk { document: extent.first, index, start })
+    }
+
+    /// Reads the tokens of a chunk.
+    pub fn sentences(&self, chunk: Chunk) -> Result<Sentences> {
+        let mut walk = Walk::new(&self.store, self.rules.wanted, chunk.start, NEAR);
+        walk.next_chunk(&self.rules, chunk.index)?;
+        self.read(&walk.pieces)
+    }
+
+    /// Counts the occurrences of each token in the chunks.
+    pub fn counts(&self) -> Result<Vec<u64>> {
+        let mut counts = vec![0; self.continuation.len()];
+        let mut walk = Walk::new(&self.store, self.rules.wanted, Cursor::default(), FAR);
+        let mut index = 0;
+        let mut tokens = Vec::new();
+        while walk.next_chunk(&self.rules, index)?.is_some() {
+            for piece in &walk.pieces {
+                tokens.clear();
+                self.shard(piece).tokens(piece.token, piece.length, &mut tokens)?;
+                tokens.iter().for_each(|&token| counts[token as usize] += 1);
+            }
+            index += 1;
+        }
+        Ok(counts)
+    }
+
+    fn shard(&self, piece: &Piece) -> &Shard {
+        &self.store.shards()[piece.shard]
+    }
+
+    fn read(&self, pieces: &[Piece]) -> Result<Sentences> {
+        let mut sentences = Sentences::default();
+        let follows = |a: &Piece, b: &Piece| {
+            a.shard == b.shard && a.token + a.length as u64 == b.token && !b.separated
+        };
+        for run in pieces.chunk_by(follows) {
+            if run[0].separated {
+                sentences.tokens.extend(self.rules.separator);
+            }
+            let mut end = sentences.tokens.len();
+            for piece in run {
+                sentences.starts.push(end);
+                end += piece.length;
+            }
+            let length = end - sentences.tokens.len();
+            self.shard(&run[0]).tokens(run[0].token, length, &mut sentences.tokens)?;
+        }
+        if self.rules.parts == 2 && sentences.starts.len() == 1 {
+            sentences.starts.push(self.middle(&sentences.tokens));
+        }
+        Ok(sentences)
+    }
+
+    /// Returns the word boundary of a lone sentence of at least two tokens that is nearest to its middle.
+    fn middle(&self, tokens: &[u32]) -> usize {
+        let middle = tokens.len() / 2;
+        (1..tokens.len())
+            .filter(|&place| !self.continuation[tokens[place] as usize])
+            .min_by_key(|&place| place.abs_diff(middle))
+            .unwrap_or(middle)
     }
 }

@@ -1,11 +1,11 @@
 //! Pre-training examples: tokens to predict (masked ones, or every next one), and pairs whose second part
 //! follows the first or comes from another document.
 //!
-//! A corpus is tokenised and split into chunks once ([`chunks`], [`store`]); everything else is drawn when
-//! an example is requested. Example j of a run is a pure function of (seed, j): epoch, order ([`order`]),
-//! partner ([`pairs`]) and masks ([`masking`]) follow from counters, so a run can be resumed, or shared by
-//! any number of ranks, without stored state. If the corpus is stored in files, memory does not grow
-//! with it.
+//! A corpus is tokenised once ([`store`]) and split into chunks when a run opens it ([`chunks`]);
+//! everything else is drawn when an example is requested. Example j of a run is a pure function of (seed, j):
+//! epoch, order ([`order`]), partner ([`pairs`]) and masks ([`masking`]) follow from counters, so a run can
+//! be resumed, or shared by any number of ranks, without stored state. If the corpus is stored in files,
+//! memory hardly grows with it.
 //!
 //! Source: Devlin et al., "BERT: pre-training of deep bidirectional transformers for language
 //! understanding", 2019, appendix A.
@@ -14,31 +14,30 @@ mod chunks;
 pub mod masking;
 mod order;
 mod pairs;
-mod store;
+pub mod store;
+mod walk;
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use self::chunks::{ChunkBuilder, Chunks};
+use self::chunks::Chunks;
 use self::masking::{Masker, Target};
 use self::order::Permutation;
 use self::pairs::{BLOCK, BlockPlan};
-use self::store::{Store, Writer};
+use self::store::TokenStore;
+use self::walk::{Documents, HeldOut};
 use super::Packed;
 use crate::error::{Error, Result};
 use crate::random::Site;
-use crate::text::{Paragraph, SpecialIds, WordPiece, sentences};
+use crate::text::{Paragraph, SpecialIds, WordPiece};
 
 /// Uses of random numbers: lengths of chunks, cuts of real pairs, truncation.
 const SHORT: Site = Site::Other(1);
 const CUT: Site = Site::Other(2);
 const TRUNCATION: Site = Site::Other(3);
-
-/// Bytes of text that are tokenised together: enough for all threads, few enough for memory.
-const BATCH_BYTES: usize = 4 << 20;
 
 /// What the text of an example consists of: the formats that Liu et al., arXiv 1907.11692, section 3.2,
 /// compare.
@@ -105,7 +104,7 @@ impl Packing {
 }
 
 /// Upper limit of held-out tokens; the last held-out document may exceed it.
-const HELD_OUT_TOKENS: usize = 2_000_000;
+const HELD_OUT_TOKENS: u64 = 2_000_000;
 
 impl PretrainingOptions {
     /// Returns the number of text tokens in the longest example.
@@ -135,6 +134,14 @@ impl PretrainingOptions {
         }
         Ok(())
     }
+}
+
+fn check_every(every: u64) -> Result<()> {
+    if every < 2 {
+        let message = format!("1 in {every} documents cannot be held out; expected 2 or more");
+        return Err(Error::Usage(message));
+    }
+    Ok(())
 }
 
 /// A pre-training example.
@@ -189,19 +196,16 @@ impl PretrainingBatch {
 /// A tokenised corpus that generates examples.
 #[derive(Debug)]
 pub struct PretrainingData {
-    store: Store,
+    chunks: Chunks,
     masker: Masker,
     special: SpecialIds,
     options: PretrainingOptions,
-    tokens: u64,
-    checksum: u32,
-    documents: u64,
     unigram_entropy: f64,
 }
 
 impl PretrainingData {
-    /// Tokenises a corpus. With `cache`, the tokens are written to new files in that folder (4 bytes a
-    /// token); without, they stay in memory.
+    /// Tokenises a corpus. With `cache`, the tokens are written to a new file in that folder (2 bytes a
+    /// token, 4 for a vocabulary of more than 65,536 entries); without, they stay in memory.
     pub fn build(
         paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
         wordpiece: &WordPiece,
@@ -209,17 +213,12 @@ impl PretrainingData {
         cache: Option<&Path>,
     ) -> Result<Self> {
         options.check()?;
-        let mut builder = ChunkBuilder::new(Writer::new(cache, "train")?, wordpiece, options);
-        for_each_sentence(paragraphs, wordpiece, |document, tokens| {
-            builder.push(document, tokens)
-        })?;
-        Self::new(builder.finish()?, wordpiece, options)
+        let file = cache.map(|folder| folder.join("tokens.bin"));
+        let store = TokenStore::build(paragraphs, wordpiece, file.as_deref())?;
+        Self::of(&Arc::new(store), wordpiece, options)
     }
 
-    /// Tokenises a corpus and holds out about every `every`-th document (the second, and so on) up to two
-    /// million tokens: more would not measure better, and would be lost for training. Returns the training
-    /// data and the held-out data. Of the first four documents two are held out, so that a corpus of four
-    /// has enough for pairs on both sides.
+    /// Tokenises a corpus and holds out some documents, as [`split`](Self::split) does.
     pub fn build_split(
         paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
         wordpiece: &WordPiece,
@@ -228,48 +227,69 @@ impl PretrainingData {
         every: u64,
     ) -> Result<(Self, Self)> {
         options.check()?;
-        if every < 2 {
-            let message = format!("1 in {every} documents cannot be held out; expected 2 or more");
-            return Err(Error::Usage(message));
-        }
-        let mut train = ChunkBuilder::new(Writer::new(cache, "train")?, wordpiece, options);
-        let mut held_out = ChunkBuilder::new(Writer::new(cache, "held-out")?, wordpiece, options);
-        let mut most = HELD_OUT_TOKENS;
-        let mut chosen = None;
-        for_each_sentence(paragraphs, wordpiece, |document, tokens| {
-            if (document % every == 1 || document == 3) && most > 0 {
-                chosen = Some(document);
-            }
-            // A held-out document is held out completely.
-            if chosen == Some(document) {
-                most = most.saturating_sub(tokens.len());
-                held_out.push(document, tokens)
-            } else {
-                train.push(document, tokens)
-            }
-        })?;
-        let held_out = held_out.finish()?;
-        if held_out.documents < options.packing.parts() as u64 {
+        check_every(every)?;
+        let file = cache.map(|folder| folder.join("tokens.bin"));
+        let store = TokenStore::build(paragraphs, wordpiece, file.as_deref())?;
+        Self::split(&Arc::new(store), wordpiece, options, every)
+    }
+
+    /// Generates examples of all documents of a tokenised corpus; `wordpiece` is its vocabulary.
+    pub fn of(
+        store: &Arc<TokenStore>,
+        wordpiece: &WordPiece,
+        options: &PretrainingOptions,
+    ) -> Result<Self> {
+        options.check()?;
+        let chunks = Chunks::new(store.clone(), Documents::All, wordpiece, options)?;
+        let counts = store.counts()?;
+        Self::new(chunks, &counts, wordpiece, options)
+    }
+
+    /// Holds out about every `every`-th document of a tokenised corpus (the second, and so on) up to two
+    /// million tokens: more would not measure better, and would be lost for training. Returns the training
+    /// data and the held-out data. Of the first four documents two are held out, so that a corpus of four
+    /// has enough for pairs on both sides.
+    pub fn split(
+        store: &Arc<TokenStore>,
+        wordpiece: &WordPiece,
+        options: &PretrainingOptions,
+        every: u64,
+    ) -> Result<(Self, Self)> {
+        options.check()?;
+        check_every(every)?;
+        let held_out = HeldOut::new(store, every, HELD_OUT_TOKENS)?;
+        let chunks = |documents| Chunks::new(store.clone(), documents, wordpiece, options);
+        let train = chunks(Documents::Train(held_out))?;
+        let held_out = chunks(Documents::HeldOut(held_out))?;
+        if held_out.documents() < options.packing.parts() as u64 {
             return Err(Error::Failed(
                 "the text has too few documents to keep some apart for evaluation: at least four \
                  are needed; separate documents by blank lines or give more files"
                     .to_owned(),
             ));
         }
+        let held_out_counts = held_out.counts()?;
+        let mut counts = store.counts()?;
+        counts.iter_mut().zip(&held_out_counts).for_each(|(count, here)| *count -= here);
         Ok((
-            Self::new(train.finish()?, wordpiece, options)?,
-            Self::new(held_out, wordpiece, options)?,
+            Self::new(train, &counts, wordpiece, options)?,
+            Self::new(held_out, &held_out_counts, wordpiece, options)?,
         ))
     }
 
-    fn new(chunks: Chunks, wordpiece: &WordPiece, options: &PretrainingOptions) -> Result<Self> {
-        let tokens: u64 = chunks.counts.iter().sum();
-        if tokens == 0 {
+    /// `counts` are the occurrences of each token in the text.
+    fn new(
+        chunks: Chunks,
+        counts: &[u64],
+        wordpiece: &WordPiece,
+        options: &PretrainingOptions,
+    ) -> Result<Self> {
+        if chunks.tokens() == 0 {
             return Err(Error::Failed(
                 "the text is too short to make a single pre-training example of it".to_owned(),
             ));
         }
-        if options.packing.next_sentence() && chunks.documents < 2 {
+        if options.packing.next_sentence() && chunks.documents() < 2 {
             return Err(Error::Failed(
                 "next-sentence prediction takes its random pairs from other documents, but the \
                  text has only one: separate documents by blank lines, give several files, or turn \
@@ -277,7 +297,8 @@ impl PretrainingData {
                     .to_owned(),
             ));
         }
-        let entropy = |count: &u64| match *count as f64 / tokens as f64 {
+        let total: u64 = counts.iter().sum();
+        let entropy = |count: &u64| match *count as f64 / total as f64 {
             0.0 => 0.0,
             share => -share * share.ln(),
         };
@@ -290,32 +311,30 @@ impl PretrainingData {
             ),
             special: wordpiece.special(),
             options: options.clone(),
-            tokens,
-            checksum: chunks.checksum,
-            documents: chunks.documents,
-            unigram_entropy: chunks.counts.iter().map(entropy).sum(),
-            store: chunks.store,
+            unigram_entropy: counts.iter().map(entropy).sum(),
+            chunks,
         })
     }
 
     /// Returns the number of examples in which all text is seen once.
     pub fn examples_per_epoch(&self) -> u64 {
-        self.store.chunks()
+        self.chunks.count()
     }
 
     /// Returns the number of text tokens, without special tokens.
     pub fn tokens(&self) -> u64 {
-        self.tokens
+        self.chunks.tokens()
     }
 
-    /// Returns a CRC-32 of the text's tokens, which depends on their order.
+    /// Returns a CRC-32 of the tokens of the whole corpus, held-out documents included, which depends on
+    /// their order.
     pub fn checksum(&self) -> u32 {
-        self.checksum
+        self.chunks.store().checksum()
     }
 
     /// Returns the number of documents.
     pub fn documents(&self) -> u64 {
-        self.documents
+        self.chunks.documents()
     }
 
     /// Returns the entropy of single tokens in nats: the loss of the best model without context.
@@ -357,16 +376,16 @@ impl PretrainingData {
     }
 
     fn example_with(&self, index: u64, plans: &mut Plans) -> Result<PretrainingExample> {
-        let place = index % self.store.chunks();
+        let place = index % self.chunks.count();
         // The epoch is a word of the random counter: orders repeat after 2^32 epochs.
-        let epoch = (index / self.store.chunks()) as u32;
+        let epoch = (index / self.chunks.count()) as u32;
         let special = self.special;
         let mut ids = vec![special.cls];
         let (next_label, documents, first);
         if self.options.packing.next_sentence() {
-            let plan = plans.get(&self.store, self.options.seed, epoch, place / BLOCK)?;
+            let plan = plans.get(&self.chunks, self.options.seed, epoch, place / BLOCK)?;
             let pair = plan.pair(
-                &self.store,
+                &self.chunks,
                 self.options.seed,
                 index,
                 (place % BLOCK) as usize,
@@ -380,9 +399,9 @@ impl PretrainingData {
             next_label = Some(u32::from(pair.documents.0 != pair.documents.1));
             documents = pair.documents;
         } else {
-            let order = Permutation::new(self.store.chunks(), self.options.seed, epoch);
-            let chunk = self.store.chunk(order.at(place))?;
-            ids.extend(self.store.sentences(chunk)?.tokens);
+            let order = Permutation::new(self.chunks.count(), self.options.seed, epoch);
+            let chunk = self.chunks.chunk(order.at(place))?;
+            ids.extend(self.chunks.sentences(chunk)?.tokens);
             ids.push(special.sep);
             first = ids.len();
             next_label = None;
@@ -412,56 +431,12 @@ struct Plans {
 }
 
 impl Plans {
-    fn get(&mut self, store: &Store, seed: u64, epoch: u32, block: u64) -> Result<&BlockPlan> {
+    fn get(&mut self, chunks: &Chunks, seed: u64, epoch: u32, block: u64) -> Result<&BlockPlan> {
         let key = (epoch, block);
         let plan = match self.last.take() {
             Some((last, plan)) if last == key => plan,
-            _ => BlockPlan::new(store, seed, epoch, block)?,
+            _ => BlockPlan::new(chunks, seed, epoch, block)?,
         };
         Ok(&self.last.insert((key, plan)).1)
-    }
-}
-
-/// Tokenises the sentences of paragraphs on all threads and passes them to `take` in order.
-fn for_each_sentence(
-    paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
-    wordpiece: &WordPiece,
-    mut take: impl FnMut(u64, &[u32]) -> Result<()>,
-) -> Result<()> {
-    let mut paragraphs = paragraphs.into_iter();
-    loop {
-        let mut batch: Vec<Paragraph> = Vec::new();
-        let mut bytes = 0;
-        while bytes < BATCH_BYTES
-            && let Some(paragraph) = paragraphs.next().transpose()?
-        {
-            bytes += paragraph.text.len();
-            batch.push(paragraph);
-        }
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let tokenised: Vec<(u64, Vec<u32>, Vec<usize>)> = batch
-            .into_par_iter()
-            .with_min_len(16)
-            .map(|paragraph| {
-                let (mut ids, mut ends) = (Vec::new(), Vec::new());
-                for sentence in sentences(&paragraph.text) {
-                    match ends.is_empty() {
-                        true => wordpiece.encode_ids(sentence, &mut ids),
-                        false => wordpiece.encode_ids_after_blank(sentence, &mut ids),
-                    }
-                    ends.push(ids.len());
-                }
-                (paragraph.document, ids, ends)
-            })
-            .collect();
-        for (document, ids, ends) in tokenised {
-            let mut start = 0;
-            for end in ends {
-                take(document, &ids[start..end])?;
-                start = end;
-            }
-        }
     }
 }

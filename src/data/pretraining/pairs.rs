@@ -10,8 +10,8 @@
 //! about as long as real ones; otherwise the length would give them away, and a third of the text would
 //! be lost to truncation.
 
+use super::chunks::{Chunk, Chunks, Sentences};
 use super::order::Permutation;
-use super::store::{Chunk, Sentences, Store};
 use super::{CUT, TRUNCATION};
 use crate::error::Result;
 use crate::random::{Site, Stream};
@@ -42,12 +42,12 @@ pub struct Pair {
 }
 
 impl BlockPlan {
-    /// Plans block `block` of an epoch over all chunks of `store`, which has at least two documents.
-    pub fn new(store: &Store, seed: u64, epoch: u32, block: u64) -> Result<Self> {
-        let order = Permutation::new(store.chunks(), seed, epoch);
-        let places = block * BLOCK..((block + 1) * BLOCK).min(store.chunks());
+    /// Plans block `block` of an epoch over all chunks of `chunks`, which has at least two documents.
+    pub fn new(chunks: &Chunks, seed: u64, epoch: u32, block: u64) -> Result<Self> {
+        let order = Permutation::new(chunks.count(), seed, epoch);
+        let places = block * BLOCK..((block + 1) * BLOCK).min(chunks.count());
         let first =
-            places.map(|place| store.chunk(order.at(place))).collect::<Result<Vec<Chunk>>>()?;
+            places.map(|place| chunks.chunk(order.at(place))).collect::<Result<Vec<Chunk>>>()?;
         let stream = Stream::new(seed, epoch, Site::Pairing, block);
         let [low, high, fraction, _] = stream.block(0);
         let coins = u64::from(high) << 32 | u64::from(low);
@@ -59,7 +59,7 @@ impl BlockPlan {
         for (index, &i) in exchanging.iter().enumerate() {
             let j = exchanging[(index + shift) % exchanging.len()];
             second[i] = Some(if first[i].document == first[j].document {
-                elsewhere(store, &stream, i as u32, first[i].document)?
+                elsewhere(chunks, &stream, i as u32, first[i].document)?
             } else {
                 first[j]
             });
@@ -70,14 +70,14 @@ impl BlockPlan {
     /// Returns pair `index` of the block, of at most `room` tokens; `example` is its global index.
     pub fn pair(
         &self,
-        store: &Store,
+        chunks: &Chunks,
         seed: u64,
         example: u64,
         index: usize,
         room: usize,
     ) -> Result<Pair> {
         let first = self.first[index];
-        let whole = store.sentences(first)?;
+        let whole = chunks.sentences(first)?;
         let Some(second) = self.second[index] else {
             let cut = cut(&whole, Stream::new(seed, 0, CUT, example).uniform(0));
             let (a, b) = whole.tokens.split_at(cut);
@@ -87,7 +87,7 @@ impl BlockPlan {
                 documents: (first.document, first.document),
             });
         };
-        let other = store.sentences(second)?;
+        let other = chunks.sentences(second)?;
         let mut a = part(&whole, 0, cut(&whole, self.fraction));
         let mut b = part(&other, cut(&other, self.fraction), other.tokens.len());
         let stream = Stream::new(seed, 0, TRUNCATION, example);
@@ -97,21 +97,21 @@ impl BlockPlan {
 }
 
 /// Draws a chunk of another document than `document`, for entry `place` of the block.
-fn elsewhere(store: &Store, stream: &Stream, place: u32, document: u32) -> Result<Chunk> {
+fn elsewhere(chunks: &Chunks, stream: &Stream, place: u32, document: u32) -> Result<Chunk> {
     for attempt in 0..TRIES {
         // The first four elements of the stream have been used for the coins and the fraction.
         let index = 4 + place * TRIES + attempt;
-        let position = (stream.uniform(index) * store.chunks() as f64) as u64;
-        let chunk = store.chunk(position.min(store.chunks() - 1))?;
+        let position = (stream.uniform(index) * chunks.count() as f64) as u64;
+        let chunk = chunks.chunk(position.min(chunks.count() - 1))?;
         if chunk.document != document {
             return Ok(chunk);
         }
     }
-    let chunk = store.chunk(0)?;
+    let chunk = chunks.chunk(0)?;
     if chunk.document != document {
         return Ok(chunk);
     }
-    store.chunk(store.chunks() - 1)
+    chunks.chunk(chunks.count() - 1)
 }
 
 /// Returns the start of a sentence, except the first, that is nearest to `fraction` of the length.

@@ -113,6 +113,11 @@ impl WordPiece {
         tokens.flat_map(|token| [token, "\n"]).collect()
     }
 
+    /// Returns the text of `tokenizer.json`, which holds the vocabulary and how text is split.
+    pub fn json(&self) -> Result<String> {
+        self.inner.tokenizer.to_string(true).map_err(library)
+    }
+
     /// Writes `tokenizer.json`, `tokenizer_config.json` and for BERT's tokenizer `vocab.txt` into the model
     /// folder `dir`, as `transformers` reads them.
     pub fn save(&self, dir: &Path) -> Result<()> {
@@ -121,7 +126,7 @@ impl WordPiece {
 
     /// Stages the same files; `segments` is whether the model has different embeddings for the two texts of a pair.
     pub(crate) fn stage(&self, dir: &Path, segments: bool) -> Result<Vec<Staged>> {
-        let tokenizer = self.inner.tokenizer.to_string(true).map_err(library)?;
+        let tokenizer = self.json()?;
         let mut config = match self.inner.kind {
             Kind::WordPiece => self.bert_settings(),
             Kind::ByteLevel | Kind::Unigram => self.completed_settings(),

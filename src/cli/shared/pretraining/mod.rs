@@ -13,11 +13,15 @@ use super::progress::{TrainingBar, measured};
 use super::ranks::Shareable;
 use super::training::{TrainingArgs, read_state};
 use crate::cli::shared::run_folder::RunFolder;
-use crate::data::{Packing, PretrainingOptions};
+use crate::data::{Packing, PretrainingOptions, TokenStore};
 use crate::error::Result;
 use crate::model::{Config, Layout};
 use crate::note;
+<<<<<<< HEAD
 use crate::ranks::Ranks;
+=======
+use crate::text::WordPiece;
+>>>>>>> h-store
 use crate::train::checkpoint;
 use crate::train::identity::Recipe;
 use crate::train::pretrain::State;
@@ -30,6 +34,9 @@ pub(crate) struct RunArgs {
     /// fewer of a large text, is held out to measure on [default: a small corpus of our own]
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub(crate) text: Vec<PathBuf>,
+    /// Text that `cloze prepare` has tokenised, with its vocabulary, in place of --text and --vocab
+    #[arg(long, value_name = "STORE", conflicts_with = "text")]
+    store: Option<PathBuf>,
     /// Text to measure on; then all of --text is trained on
     #[arg(long, num_args = 1.., value_name = "PATH")]
     held_out: Vec<PathBuf>,
@@ -39,7 +46,7 @@ pub(crate) struct RunArgs {
     /// Optimizer steps
     #[arg(long, default_value_t = 12000)]
     steps: u64,
-    /// Longest sequence in tokens [default: 128; without --text 40]
+    /// Longest sequence in tokens [default: 128; for our own corpus 40]
     #[arg(long)]
     seq: Option<usize>,
     /// Longest sequence in the first phase; the value of --seq for no such phase [default: as --seq; 40
@@ -91,6 +98,8 @@ pub(crate) struct Begun {
     _folder: RunFolder,
     /// The state of the run that is continued.
     pub(crate) state: Option<State>,
+    /// The store to train on, with its vocabulary.
+    pub(crate) store: Option<(Arc<TokenStore>, WordPiece)>,
 }
 
 /// The origin of a run's first weights.
@@ -120,11 +129,13 @@ impl RunArgs {
         let unfinished = [checkpoint::path(&self.out)];
         let check_out = || self.training.check_out(&self.out, from, &unfinished, &[]);
         check_out()?;
+        let store = self.store.as_deref().map(TokenStore::open).transpose()?;
         let folder = RunFolder::open(&self.out)?;
         // Again: another run may have ended in the meantime.
         check_out()?;
         let resume = self.training.resume;
         Ok(Begun {
+            store: store.map(|(store, wordpiece)| (Arc::new(store), wordpiece)),
             started,
             _folder: folder,
             state: resume.then(|| read_state(&self.out)).transpose()?.flatten(),
@@ -167,9 +178,14 @@ impl RunArgs {
         Ok(())
     }
 
+    /// Returns where the text to train on is: files and folders of text, or a store; nothing for our own corpus.
+    fn source(&self) -> &[PathBuf] {
+        self.store.as_ref().map_or(&self.text, std::slice::from_ref)
+    }
+
     /// Returns the longest sequence. Our own corpus needs only short ones.
     fn seq(&self) -> usize {
-        let default = if self.text.is_empty() { 40 } else { 128 };
+        let default = if self.source().is_empty() { 40 } else { 128 };
         self.seq.unwrap_or(default)
     }
 
@@ -203,7 +219,11 @@ impl RunArgs {
             first_seq: self.first_seq(start.first_seq),
         };
         let trainer_folder = self.out.join("trainer");
-        let mut run = Pretraining::builder()
+        let mut builder = Pretraining::builder();
+        if let Some((store, wordpiece)) = begun.store {
+            builder = builder.store(store, wordpiece);
+        }
+        let mut run = builder
             .text(&self.text)
             .held_out(&self.held_out)
             .seq(seq)
@@ -218,7 +238,7 @@ impl RunArgs {
         let trainer = run.trainer();
         let (data, held_out) = trainer.data();
         let baselines = summary::Baselines::of(data, held_out, model.config.vocab_size);
-        let text = report::text((&self.text, data), (&self.held_out, held_out));
+        let text = report::text((self.source(), data), (&self.held_out, held_out));
         let mut about = self.about(&model, setup, trainer);
         about.tables.insert(1, text);
         about.charts = report::charts(model.packing, baselines);

@@ -1,0 +1,165 @@
+//! The tokenised corpus: [`shard`]s of tokens, in memory, in a file of a run, or in a folder that
+//! [`prepare`] has written and that any number of runs and ranks read.
+//!
+//! A store fixes the text, the vocabulary and the sentences. Lengths of sequences, pairs, masks, held-out
+//! documents and the seed are those of the run that reads it.
+
+mod manifest;
+pub mod prepare;
+pub(super) mod shard;
+mod writing;
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use crc32fast::Hasher;
+use rayon::prelude::*;
+
+use self::manifest::Manifest;
+use self::shard::{Bytes, Shard};
+use self::writing::{ShardWriter, for_each_sentence};
+use crate::error::{Error, Result};
+use crate::files::create_folder;
+use crate::text::{Paragraph, WordPiece};
+
+/// The tokens of a store of up to this many bytes are checked when it is opened: that takes a fraction of a
+/// second.
+const CHECKED_WHOLE: u64 = 256 << 20;
+
+/// A tokenised corpus.
+#[derive(Debug)]
+pub struct TokenStore {
+    shards: Vec<Shard>,
+    vocab_size: usize,
+    /// CRC-32 of all tokens.
+    checksum: u32,
+}
+
+impl TokenStore {
+    /// Tokenises a corpus. With `file`, the tokens are written to this new file (2 bytes a token, 4 if the
+    /// vocabulary has more than 65,536 entries); without, they stay in memory.
+    pub fn build(
+        paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
+        wordpiece: &WordPiece,
+        file: Option<&Path>,
+    ) -> Result<Self> {
+        let bytes = match file {
+            None => Bytes::Memory(write(paragraphs, wordpiece, Vec::new(), Path::new("memory"))?),
+            Some(path) => {
+                let out = BufWriter::with_capacity(1 << 20, new_file(path)?);
+                let out = write(paragraphs, wordpiece, out, path)?;
+                let file = out.into_inner().map_err(|e| Error::io(path, e.into_error()))?;
+                Bytes::File(path.to_path_buf(), file)
+            }
+        };
+        Self::new(vec![Shard::open(bytes)?], wordpiece.vocab_size())
+    }
+
+    /// Opens the store in `folder` and reads its vocabulary. Checks the shards' sizes and the checksums of
+    /// their indices, and in a small store those of the tokens; [`check`](Self::check) checks everything.
+    ///
+    /// # Errors
+    /// If the folder holds no finished store of this version, or a file is missing or damaged.
+    pub fn open(folder: &Path) -> Result<(Self, WordPiece)> {
+        let manifest = Manifest::read(folder)?;
+        let wordpiece = manifest.wordpiece(folder)?;
+        let shards = manifest.open_shards(folder)?;
+        let bytes: u64 = shards.iter().map(|shard| shard.footer().tokens_bytes()).sum();
+        let store = Self::new(shards, wordpiece.vocab_size())?;
+        store.check_with(bytes <= CHECKED_WHOLE)?;
+        Ok((store, wordpiece))
+    }
+
+    /// Checks the checksums of all shards.
+    ///
+    /// # Errors
+    /// If a shard is damaged; the error names its file.
+    pub fn check(&self) -> Result<()> {
+        self.check_with(true)
+    }
+
+    fn check_with(&self, tokens: bool) -> Result<()> {
+        let check = |shard: &Shard| {
+            shard.check_index()?;
+            if tokens { shard.check_tokens() } else { Ok(()) }
+        };
+        // The first fault in the order of the shards, whichever thread finds one first.
+        let results: Vec<Result<()>> = self.shards.par_iter().map(check).collect();
+        results.into_iter().collect()
+    }
+
+    fn new(shards: Vec<Shard>, vocab_size: usize) -> Result<Self> {
+        let mut sum = Hasher::new();
+        for shard in &shards {
+            let footer = shard.footer();
+            if footer.vocab_size as usize != vocab_size {
+                return Err(shard.damaged());
+            }
+            sum.combine(&Hasher::new_with_initial_len(footer.checksum, footer.tokens_bytes()));
+        }
+        Ok(Self { shards, vocab_size, checksum: sum.finalize() })
+    }
+
+    /// Returns the number of shards.
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Returns the shards in the order of the text.
+    pub(super) fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// Returns a CRC-32 of the text's tokens, which depends on their order.
+    pub fn checksum(&self) -> u32 {
+        self.checksum
+    }
+
+    /// Returns the number of entries of the vocabulary.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// Returns the number of documents.
+    pub fn documents(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.footer().documents).sum()
+    }
+
+    /// Returns the number of tokens.
+    pub fn tokens(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.footer().tokens).sum()
+    }
+
+    /// Returns the occurrences of each entry of the vocabulary.
+    pub fn counts(&self) -> Result<Vec<u64>> {
+        let mut counts = vec![0; self.vocab_size];
+        self.shards.iter().try_for_each(|shard| shard.count(&mut counts))?;
+        Ok(counts)
+    }
+}
+
+/// Tokenises a corpus and writes one shard; `path` is for messages.
+fn write<W: Write>(
+    paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
+    wordpiece: &WordPiece,
+    out: W,
+    path: &Path,
+) -> Result<W> {
+    let mut writer = ShardWriter::new(out, wordpiece, 0);
+    for_each_sentence(paragraphs, wordpiece, |document, tokens| {
+        writer.push(document, tokens).map_err(|e| Error::io(path, e))
+    })?;
+    Ok(writer.finish().map_err(|e| Error::io(path, e))?.0)
+}
+
+/// Creates a file to write and to read. Does not truncate an old file, which another run may still read.
+fn new_file(path: &Path) -> Result<File> {
+    create_folder(crate::files::folder_of(path))?;
+    if path.exists() {
+        fs::remove_file(path).map_err(|e| Error::io(path, e))?;
+    }
+    let mut options = File::options();
+    let options = options.read(true).write(true).create_new(true);
+    options.open(path).map_err(|e| Error::io(path, e))
+}
