@@ -66,7 +66,6 @@ impl Cli {
             Some(joined) => joined.end(result),
             None => result,
         }
-<<<<<<< HEAD
     }
 }
 
@@ -74,6 +73,7 @@ impl Command {
     /// Returns the options of a command whose work ranks can share.
     fn shareable(&mut self) -> Option<Shareable<'_>> {
         Some(match self {
+            Self::Prepare(args) => return args.shareable(),
             Self::Pretrain(args) => args.run.shareable(),
             Self::Distill(args) => args.run.shareable(),
             Self::Finetune(args) => args.shareable(),
@@ -89,6 +89,7 @@ impl Command {
             Self::Lessons(args) => lessons::run(args),
             Self::Tokenize(args) => tokenize::run(args),
             Self::Vocab(args) => vocab::run(args),
+            Self::Prepare(args) => prepare::run(args),
             Self::Pretrain(args) => pretrain::run(args),
             Self::Distill(args) => distill::run(args),
             Self::Finetune(args) => finetune::run(*args),
@@ -104,28 +105,6 @@ impl Command {
             Self::Convert(args) => convert::run(args),
             Self::Push(args) => push::run(args),
             Self::Records(args) => records::run(args),
-=======
-        match self.command {
-            Command::Lessons(args) => lessons::run(args),
-            Command::Tokenize(args) => tokenize::run(args),
-            Command::Vocab(args) => vocab::run(args),
-            Command::Prepare(args) => prepare::run(args),
-            Command::Pretrain(args) => pretrain::run(args),
-            Command::Distill(args) => distill::run(args),
-            Command::Finetune(args) => finetune::run(*args),
-            Command::Evaluate(args) => evaluate::run(args),
-            Command::Predict(args) => predict::run(args),
-            Command::Score(args) => score::run(args),
-            Command::Features(args) => features::run(args),
-            Command::Attention(args) => attention::run(args),
-            Command::FillMask(args) => fill_mask::run(args),
-            Command::Nsp(args) => nsp::run(args),
-            Command::Bench(args) => bench::run(args),
-            Command::Data(args) => data::run(args),
-            Command::Convert(args) => convert::run(args),
-            Command::Push(args) => push::run(args),
-            Command::Records(args) => records::run(args),
->>>>>>> h-store
         }
     }
 }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::cli::shared::checks::{at_least_one, refuse};
+use crate::cli::shared::engine::EngineArgs;
+use crate::cli::shared::ranks::Shareable;
 use crate::cli::shared::run_folder::Lock;
 use crate::cli::shared::stdio::say;
 use crate::data::TokenStore;
@@ -16,6 +18,7 @@ use crate::download::TransferBar;
 use crate::error::Result;
 use crate::memory::format_bytes;
 use crate::note;
+use crate::ranks::Ranks;
 use crate::text::{Casing, WordPiece};
 use crate::train::Stop;
 
@@ -47,6 +50,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
+impl Args {
+    /// Ranks share the shards; all write into the same folder.
+    pub(crate) fn shareable(&mut self) -> Option<Shareable<'_>> {
+        self.check.is_none().then_some(Shareable { engine: EngineArgs::on_cpu(), out: None })
+    }
+}
+
 pub(crate) fn run(args: Args) -> Result<()> {
     match (&args.check, &args.out, &args.vocab) {
         (Some(store), ..) => check(store, args.json),
@@ -75,16 +85,30 @@ fn prepare(args: &Args, out: &Path, vocab: &Path) -> Result<()> {
     let started = Instant::now();
     let wordpiece = WordPiece::from_file(vocab, args.cased.then_some(Casing::Cased))?;
     let shard_bytes = args.shard_mb.map(|mb| mb.saturating_mul(1_000_000));
-    check_folder(out)?;
-    let _lock = Lock::take(&out.join("lock"), out)?;
-    let preparation = Preparation::begin(out, &args.text, &wordpiece, shard_bytes)?;
+    let ranks = Ranks::of_process();
+    let begin = || Preparation::begin(out, &args.text, &wordpiece, shard_bytes);
+    let (preparation, _lock) = if ranks.is_first() {
+        check_folder(out)?;
+        let lock = Lock::take(&out.join("lock"), out)?;
+        let begun = (begin()?, Some(lock));
+        ranks.barrier()?;
+        begun
+    } else {
+        // The first rank creates the folder.
+        ranks.barrier()?;
+        (begin()?, None)
+    };
     let stop = Stop::on_signals()?;
     let progress = Progress::default();
     let whole = with_bar(&preparation, &progress, || {
-        preparation.write((0, 1), &progress, &|| stop.requested())
+        preparation.write((ranks.rank(), ranks.size()), &progress, &|| stop.requested())
     })?;
-    if !whole {
-        let done = progress.shards.load(Ordering::Relaxed);
+    let counts = [&progress.shards, &progress.kept].map(|count| count.load(Ordering::Relaxed));
+    let text = progress.text.load(Ordering::Relaxed);
+    // A f64 holds every count exactly.
+    let counts = ranks.sum([counts[0] as f64, counts[1] as f64, text as f64])?;
+    let [done, kept, bytes] = counts.map(|count| count as u64);
+    if ranks.any(!whole)? {
         let of = preparation.shards();
         note!(
             "stopped: {done} of {of} shards are in {}; the same command continues with the next",
@@ -95,8 +119,11 @@ fn prepare(args: &Args, out: &Path, vocab: &Path) -> Result<()> {
         }
         return Ok(());
     }
+    if !ranks.is_first() {
+        return Ok(());
+    }
     let size = preparation.finish()?;
-    report(args, out, &size, &progress, started.elapsed().as_secs_f64())
+    report(args, out, &size, (kept, bytes), started.elapsed().as_secs_f64())
 }
 
 /// Shows the progress while `work` runs.
@@ -119,9 +146,15 @@ fn with_bar<T: Send>(
     result
 }
 
-fn report(args: &Args, out: &Path, size: &Size, progress: &Progress, seconds: f64) -> Result<()> {
-    let kept = progress.kept.load(Ordering::Relaxed);
-    let megabytes = progress.text.load(Ordering::Relaxed) as f64 / 1e6;
+/// Prints the size of the store, the number of shards from before, and the speed for the text that was tokenised.
+fn report(
+    args: &Args,
+    out: &Path,
+    size: &Size,
+    (kept, text): (u64, u64),
+    seconds: f64,
+) -> Result<()> {
+    let megabytes = text as f64 / 1e6;
     let speed = megabytes / seconds;
     let Size { documents, sentences, tokens, shards, bytes } = *size;
     if args.json {

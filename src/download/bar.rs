@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use crate::note;
-use crate::notes::visible;
+use crate::notes::{is_silent, visible};
 
 /// Time between two lines of output without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(15);
@@ -21,6 +21,7 @@ impl TransferBar {
     /// Creates a bar for the file `name`, whose length may be unknown.
     pub fn new(name: &str, length: Option<u64>) -> Self {
         let bar = match length {
+            _ if is_silent() => ProgressBar::hidden(),
             Some(length) => ProgressBar::new(length),
             None => ProgressBar::no_length(),
         };

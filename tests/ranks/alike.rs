@@ -48,7 +48,7 @@ fn tuned_alike(folder: &Folder, task: &str, train: &str, dev: &str, more: &[&str
     let whole = (4 * count()).to_string();
     let run = |out: &str, batch: &str| {
         let (data, dev) = (folder.path(train), folder.path(dev));
-        let files = ["--train", text(&data), "--dev", text(&dev), "--batch", batch];
+        let files = ["--train", text(&data), "--dev", text(&dev), "--batch", batch, "--lr", "1e-4"];
         let mut args = folder.finetune_into(out, task, &[&files[..], more].concat());
         // The files are given.
         args.drain(2..4);
@@ -147,4 +147,46 @@ fn vectors_are_those_of_one_process() {
         }
         assert_eq!(fs::read_to_string(&a).unwrap(), fs::read_to_string(&b).unwrap());
     }
+}
+
+#[test]
+fn a_store_is_prepared_and_read_alike() {
+    let (folder, corpus) = corpus();
+    let vocabulary = crate::common::tiny().join("vocab.txt");
+    let text_of: String = (0..40).map(|_| fs::read_to_string(&corpus).unwrap()).collect();
+    folder.write("a.txt", &text_of).write("b.txt", &text_of.replace("cat", "dog"));
+    let (a, b) = (folder.path("a.txt"), folder.path("b.txt"));
+    let prepare = |out: &std::path::Path| -> Vec<String> {
+        let files = ["prepare", "--text", text(&a), text(&b), "--vocab", text(&vocabulary)];
+        let files = [&files[..], &["--out", text(out), "--json"]].concat();
+        files.into_iter().map(str::to_owned).collect()
+    };
+    let (one, several) = (folder.path("one"), folder.path("several"));
+    let prepared = json(&alone(prepare(&one)));
+    let shared = json(&together(count(), prepare(&several)));
+    for key in ["documents", "tokens", "shards", "bytes"] {
+        assert_eq!(prepared[key], shared[key], "{key}");
+    }
+    let mut files: Vec<_> =
+        fs::read_dir(&one).unwrap().map(|file| file.unwrap().file_name()).collect();
+    // The lock names the process.
+    files.retain(|name| name != "lock");
+    files.sort();
+    assert!(files.len() >= 4, "{files:?}");
+    for file in files {
+        assert!(
+            fs::read(one.join(&file)).unwrap() == fs::read(several.join(&file)).unwrap(),
+            "{file:?}"
+        );
+    }
+
+    let train = |out: &std::path::Path, batch: &str| -> Vec<String> {
+        let args = ["pretrain", "--store", text(&several), "--out", text(out), "--batch", batch];
+        let more = ["--steps", "10", "--seq", "32", "--first-seq", "32", "--json"];
+        args.iter().chain(&more).map(|&arg| arg.to_owned()).collect()
+    };
+    let whole = (4 * count()).to_string();
+    alone(train(&folder.path("x"), &whole));
+    together(count(), train(&folder.path("y"), "4"));
+    close(&recorded(&folder.path("x"), "loss"), &recorded(&folder.path("y"), "loss"));
 }

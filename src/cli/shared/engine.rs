@@ -53,6 +53,16 @@ enum Matmul {
 }
 
 impl EngineArgs {
+    /// Returns the options of a command that runs no model.
+    pub(crate) fn on_cpu() -> Self {
+        Self {
+            backend: Backend::Cpu,
+            dtype: Dtype::F32,
+            matmul: Matmul::Exact,
+            deterministic: false,
+        }
+    }
+
     /// Returns the chosen setup. Prints once on stderr what `auto` chose if a GPU is or could be used.
     pub(crate) fn setup(&self) -> Result<Setup> {
         static REPORTED: Once = Once::new();

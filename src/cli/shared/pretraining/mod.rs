@@ -17,11 +17,8 @@ use crate::data::{Packing, PretrainingOptions, TokenStore};
 use crate::error::Result;
 use crate::model::{Config, Layout};
 use crate::note;
-<<<<<<< HEAD
 use crate::ranks::Ranks;
-=======
 use crate::text::WordPiece;
->>>>>>> h-store
 use crate::train::checkpoint;
 use crate::train::identity::Recipe;
 use crate::train::pretrain::State;
