@@ -8,6 +8,7 @@ mod products;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,6 +38,8 @@ pub struct Emulated {
     properties: Properties,
     memory: Memory,
     marks: Vec<Instant>,
+    /// The points that were marked, also in recordings.
+    points: HashSet<usize>,
     /// The operations recorded since [`Device::begin_capture`].
     recording: Option<Vec<Work>>,
     graphs: Vec<Option<Vec<Work>>>,
@@ -63,6 +66,7 @@ impl Emulated {
             },
             memory: Memory::default(),
             marks: Vec::new(),
+            points: HashSet::new(),
             recording: None,
             graphs: Vec::new(),
         })
@@ -210,6 +214,18 @@ impl Device for Emulated {
         match (self.marks.get(from.0), self.marks.get(to.0)) {
             (Some(from), Some(to)) => Ok((*to - *from).as_secs_f64()),
             _ => Err(Error::Failed("times between unknown points".to_owned())),
+        }
+    }
+
+    fn point(&mut self, point: usize) -> Result<()> {
+        self.points.insert(point);
+        Ok(())
+    }
+
+    fn event(&self, point: usize) -> Result<u64> {
+        match self.points.contains(&point) {
+            true => Ok(0),
+            false => Err(Error::Failed(format!("the point {point} was never marked"))),
         }
     }
 
