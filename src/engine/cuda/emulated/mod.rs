@@ -33,6 +33,10 @@ enum Work {
     Fill(Address, u8, u64),
 }
 
+/// What a test does at a point.
+#[cfg(test)]
+pub type AtPoint = Box<dyn FnMut(&mut dyn Device, usize) + Send>;
+
 /// The emulated device.
 pub struct Emulated {
     properties: Properties,
@@ -40,6 +44,9 @@ pub struct Emulated {
     marks: Vec<Instant>,
     /// The points that were marked, also in recordings.
     points: HashSet<usize>,
+    /// Called at each point outside of recordings.
+    #[cfg(test)]
+    pub at_point: Option<AtPoint>,
     /// The operations recorded since [`Device::begin_capture`].
     recording: Option<Vec<Work>>,
     graphs: Vec<Option<Vec<Work>>>,
@@ -67,6 +74,8 @@ impl Emulated {
             memory: Memory::default(),
             marks: Vec::new(),
             points: HashSet::new(),
+            #[cfg(test)]
+            at_point: None,
             recording: None,
             graphs: Vec::new(),
         })
@@ -219,6 +228,13 @@ impl Device for Emulated {
 
     fn point(&mut self, point: usize) -> Result<()> {
         self.points.insert(point);
+        #[cfg(test)]
+        if self.recording.is_none()
+            && let Some(mut observe) = self.at_point.take()
+        {
+            observe(self, point);
+            self.at_point = Some(observe);
+        }
         Ok(())
     }
 

@@ -1,17 +1,19 @@
 //! Ranks on emulated devices that the fake of NCCL connects train as one process does.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::*;
-use crate::engine::cuda::CudaEngine;
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::driver::fake::Fake;
 use crate::engine::cuda::driver::nccl::{Gpus, Nccl};
 use crate::engine::cuda::emulated::for_tests;
+use crate::engine::cuda::state::download;
 use crate::engine::cuda::tests::{DROPOUT, batch, configs, parameters, settings, update};
+use crate::engine::cuda::{CudaEngine, Settings};
 use crate::engine::optimizer::Rule;
-use crate::engine::{Engine, LossWeights, PretrainingEngine, TaskEngine};
+use crate::engine::{Engine, LossWeights, PretrainingEngine, Recompute, TaskEngine};
 use crate::model::{Config, Layout, PRETRAINING, Part, Tuning};
+use crate::ranks::threads;
 
 const LENGTHS: &[usize] = &[9, 2, 17, 1, 5, 12];
 
@@ -172,6 +174,42 @@ fn with_frozen_layers_ranks_train_as_one_process() {
         };
         assert_eq!(norms.1[0], norms.1[1]);
         close(norms.1[0], norms.0);
+    }
+}
+
+/// What a bucket holds at its point is what it holds in the end: a sum that begins there misses nothing.
+#[test]
+fn gradients_do_not_change_behind_their_points() {
+    let layout = Layout::new(&config(), &PRETRAINING);
+    for recompute in [Recompute::Nothing, Recompute::Cheap, Recompute::Layers] {
+        let Some(mut device) = for_tests() else {
+            return;
+        };
+        let place = Arc::new(OnceLock::new());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (at, gradients) = (place.clone(), seen.clone());
+        device.at_point = Some(Box::new(move |device, point| {
+            let &(at, count) = at.get().unwrap();
+            let now: Vec<f32> = download(device, at, count).unwrap();
+            gradients.lock().unwrap().push((point, now));
+        }));
+        let settings = Settings { recompute, ..settings(Element::F32) };
+        let values = parameters(&layout);
+        let mut engine =
+            CudaEngine::new(Box::new(device), &config(), &layout, values, settings).unwrap();
+        engine.join(&threads::group(2)[0]).unwrap();
+        let (at, count) = (engine.state.gradients, engine.state.offsets.total());
+        place.set((at, count)).unwrap();
+        engine.pretraining_gradients(&batch(1, LENGTHS), DROPOUT).unwrap();
+        let end: Vec<f32> = engine.download(at, count).unwrap();
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        assert_eq!(seen.iter().map(|(point, _)| *point).collect::<Vec<_>>(), [0, 1, 2]);
+        for (point, then) in &seen {
+            for (bucket, ranges) in engine.reduction.buckets.iter().enumerate() {
+                let same = ranges.iter().all(|range| then[range.clone()] == end[range.clone()]);
+                assert_eq!(same, bucket <= *point, "bucket {bucket} at point {point}");
+            }
+        }
     }
 }
 
