@@ -25,6 +25,23 @@ pub trait Group: Send + Sync {
 
     /// Returns the bytes that each rank gave, in the order of the ranks.
     fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>>;
+
+    /// Starts to add up `count` f32 values at the address `at` in the memory of each rank's GPU, in place, once the
+    /// event `after` (a `CUevent`; 0 for none) has come.
+    ///
+    /// # Errors
+    /// If the ranks are not connected by their GPUs.
+    fn start_sum_on_gpu(&self, _at: u64, _count: usize, _after: u64) -> Result<()> {
+        Err(Error::Failed("these ranks are not connected by their GPUs".into()))
+    }
+
+    /// Waits for the sums that [`start_sum_on_gpu`](Self::start_sum_on_gpu) has started.
+    fn finish_sums_on_gpu(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Ends the connection, once every rank has come this far.
+    fn finish(&self) {}
 }
 
 /// A handle to the group of this process. The default is a process that trains alone.
@@ -102,6 +119,23 @@ impl Ranks {
         match &self.0 {
             Some(group) => group.gather(bytes),
             None => Ok(vec![bytes]),
+        }
+    }
+
+    /// See [`Group::start_sum_on_gpu`]. Nothing changes if this process trains alone.
+    pub fn start_sum_on_gpu(&self, at: u64, count: usize, after: u64) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |group| group.start_sum_on_gpu(at, count, after))
+    }
+
+    /// See [`Group::finish_sums_on_gpu`].
+    pub fn finish_sums_on_gpu(&self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |group| group.finish_sums_on_gpu())
+    }
+
+    /// Leaves the group, once every rank has come this far.
+    pub fn finish(&self) {
+        if let Some(group) = &self.0 {
+            group.finish();
         }
     }
 

@@ -4,43 +4,54 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::model::Layout;
+use crate::model::{Layout, Parameter};
 use crate::ranks::{Pending, Ranks};
 
 /// The gradients of one rank on their way to the sums over all.
 #[derive(Default)]
 pub struct Reduction {
     ranks: Ranks,
-    /// Ranges of the flat gradients, in the order in which the backward pass finishes them: heads and last layer,
-    /// the other layers backwards, the embeddings.
+    /// See [`buckets`].
     buckets: Vec<Vec<Range<usize>>>,
     /// The sums that have been started, one for each of the first buckets.
     started: Vec<Pending>,
     last_part: bool,
 }
 
+/// Returns the ranges of the trained parameters' gradients, in the order in which the backward pass finishes them:
+/// heads and last layer, the other layers backwards, the embeddings. Ranges that are at most `gap` apart become one.
+pub fn buckets<'a>(
+    parameters: impl Iterator<Item = (&'a Parameter, Range<usize>)>,
+    gap: usize,
+) -> Vec<Vec<Range<usize>>> {
+    let layer = |name: &str| name.strip_prefix("encoder.layer.")?.split('.').next()?.parse().ok();
+    let parameters: Vec<_> = parameters.collect();
+    let layers = parameters
+        .iter()
+        .filter_map(|(p, _)| layer(&p.name))
+        .max()
+        .map_or(0, |last: usize| last + 1);
+    let mut buckets = vec![Vec::<Range<usize>>::new(); layers + 1];
+    for (parameter, range) in parameters.into_iter().filter(|(parameter, _)| parameter.rate > 0.0) {
+        let bucket = match layer(&parameter.name) {
+            Some(layer) => layers - 1 - layer,
+            None if parameter.name.starts_with("embeddings") => layers,
+            None => 0,
+        };
+        match buckets[bucket].last_mut() {
+            Some(last) if (last.end..=last.end + gap).contains(&range.start) => {
+                last.end = range.end
+            }
+            _ => buckets[bucket].push(range),
+        }
+    }
+    buckets
+}
+
 impl Reduction {
     /// Returns the reduction of the gradients of a model with this layout. Frozen parameters have none.
     pub fn new(ranks: &Ranks, layout: &Layout) -> Self {
-        let layer =
-            |name: &str| name.strip_prefix("encoder.layer.")?.split('.').next()?.parse().ok();
-        let layers = layout
-            .iter()
-            .filter_map(|(p, _)| layer(&p.name))
-            .max()
-            .map_or(0, |last: usize| last + 1);
-        let mut buckets = vec![Vec::<Range<usize>>::new(); layers + 1];
-        for (parameter, range) in layout.iter().filter(|(parameter, _)| parameter.rate > 0.0) {
-            let bucket = match layer(&parameter.name) {
-                Some(layer) => layers - 1 - layer,
-                None if parameter.name.starts_with("embeddings") => layers,
-                None => 0,
-            };
-            match buckets[bucket].last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => buckets[bucket].push(range),
-            }
-        }
+        let buckets = buckets(layout.iter(), 0);
         Self { ranks: ranks.clone(), buckets, started: Vec::new(), last_part: false }
     }
 

@@ -7,6 +7,7 @@ use crate::engine::memory::{Forecast, Work};
 use crate::engine::{Backend, BertEngine, Setup};
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout};
+use crate::ranks::Group;
 
 fn refuse<T>() -> Result<T> {
     Err(Error::Usage(
@@ -15,6 +16,14 @@ fn refuse<T>() -> Result<T> {
 }
 
 pub fn engine(_: Setup, _: &Config, _: &Arc<Layout>, _: Vec<f32>) -> Result<Box<dyn BertEngine>> {
+    refuse()
+}
+
+pub fn fresh_id() -> Result<Vec<u8>> {
+    refuse()
+}
+
+pub fn connect(_: usize, _: usize, _: usize, _: &[u8]) -> Result<Arc<dyn Group>> {
     refuse()
 }
 

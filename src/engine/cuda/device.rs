@@ -190,6 +190,13 @@ pub trait Device: Send {
     /// Returns the seconds between two points; waits for the second.
     fn seconds(&mut self, from: Mark, to: Mark) -> Result<f64>;
 
+    /// Marks a numbered point of the stream for other streams, also in a recording: then each replay marks it anew.
+    fn point(&mut self, point: usize) -> Result<()>;
+
+    /// Returns the event that comes when the stream has passed a marked point, a `CUevent`; 0 if all operations are
+    /// complete when a call returns.
+    fn event(&self, point: usize) -> Result<u64>;
+
     /// Starts recording: until [`Device::end_capture`], launches, products, copies within the
     /// device and fills are recorded instead of run. Returns false if the device can't record: then
     /// they run as usual.

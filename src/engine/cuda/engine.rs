@@ -13,10 +13,12 @@ use crate::engine::{
 };
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
+use crate::ranks::Ranks;
 
 use super::batch::HeadInputs;
 use super::graphs::{Key, Work};
 use super::kernels::DISTILLED;
+use super::reduction::Reduction;
 use super::run::Model;
 use super::shape::MaskedLmMode;
 use super::state::download;
@@ -54,8 +56,24 @@ impl Engine for CudaEngine {
         self.state.set_moments(device, &moments)
     }
 
+    fn join(&mut self, ranks: &Ranks) -> Result<()> {
+        self.reduction = Reduction::new(ranks, &self.state.offsets);
+        // What was recorded before marks no points.
+        self.graphs.clear(self.device.get_mut().as_mut());
+        Ok(())
+    }
+
+    fn ranks(&self) -> &Ranks {
+        self.reduction.ranks()
+    }
+
+    fn last_part(&mut self) {
+        self.reduction.last_part();
+    }
+
     fn update(&mut self, update: &Update) -> Result<f64> {
         let device = self.device.get_mut().as_mut();
+        self.reduction.complete(device, self.state.gradients)?;
         self.updater.update(device, &mut self.graphs, &self.state, update)
     }
 
@@ -74,7 +92,10 @@ impl Engine for CudaEngine {
     }
 
     fn discard(&mut self) -> Result<()> {
-        self.state.clear_gradients(self.device.get_mut().as_mut())
+        let device = self.device.get_mut().as_mut();
+        // The other ranks wait for the sums that have been started.
+        self.reduction.complete(device, self.state.gradients)?;
+        self.state.clear_gradients(device)
     }
 
     fn gradients(&self) -> Result<Vec<f32>> {
@@ -175,6 +196,7 @@ impl PretrainingEngine for CudaEngine {
                 .map(f32::to_bits),
         };
         self.launch(&prepared, Some(key), true, |device, run| run.distillation(device, weights))?;
+        self.launched()?;
         let at = prepared.activations.scores;
         let mut scores = DistillationScores { rows: rows as u64, ..DistillationScores::default() };
         let hard = &mut scores.hard;
@@ -242,7 +264,8 @@ impl TaskEngine for CudaEngine {
         let backward = Some(key(Work::TaskBackward));
         self.launch(&prepared, backward, true, |device, run| {
             run.task_backward(device, run.model.task()?)
-        })
+        })?;
+        self.launched()
     }
 
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {

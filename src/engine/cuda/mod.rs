@@ -4,7 +4,8 @@
 //! kernels ([`kernels`]) and matrix products, [`run`] makes a step of them. They use a [`Device`]:
 //! [`driver`] is a GPU, `emulated` runs the same kernels on the processor. [`state`] owns the flat
 //! buffers, [`arena`], [`shape`] and [`activations`] place the activations, [`batch`] uploads a
-//! batch, [`graphs`] records repeated steps, and [`update`] is the optimizer.
+//! batch, [`graphs`] records repeated steps, [`update`] is the optimizer, and
+//! [`reduction`] adds up the gradients of several ranks.
 //!
 //! Activations, their gradients and the factors of matrix products are stored in one format: f32,
 //! bf16, or f16 with a scaled loss. Parameters, their gradients, the optimizer, biases, LayerNorms'
@@ -34,6 +35,7 @@ mod linear;
 mod masked_lm;
 mod pass;
 pub mod peak;
+mod reduction;
 mod run;
 #[cfg(any(test, feature = "cli"))]
 pub mod selftest;
@@ -50,16 +52,19 @@ use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, HeadInput, Layout, TaskHead};
+use crate::ranks::{Group, Ranks};
 
 use self::activations::{Activations, Scores};
 use self::arena::Arena;
 use self::batch::{DeviceBatch, HeadInputs, Staging};
 use self::device::{Address, Device, Element};
-use self::driver::{Gpu, Missing, probe};
+use self::driver::nccl::{Gpus, Nccl};
+use self::driver::{Gpu, Missing, probe, take_gpu};
 use self::graphs::{Graphs, Key, Work};
 use self::heads::{Head, NEXT_SENTENCE};
 use self::kernels::{SCORED, cast};
 use self::pass::Pass;
+use self::reduction::Reduction;
 use self::run::{Model, Run};
 use self::shape::{MaskedLmMode, Purpose, Shape};
 use self::state::{State, download};
@@ -99,6 +104,18 @@ pub(super) fn engine(
 ) -> Result<Box<dyn BertEngine>> {
     let engine = CudaEngine::new(open()?, config, layout, values, setup.into())?;
     Ok(Box::new(engine))
+}
+
+/// Returns a new identity for a group of ranks, which the first rank makes and all need for [`connect`].
+pub(crate) fn fresh_id() -> Result<Vec<u8>> {
+    Nccl::find()?.fresh_id()
+}
+
+/// Connects the GPUs of the ranks that have this identity, once all have called this. This process computes on the GPU
+/// of this place on its host from here on.
+pub(crate) fn connect(rank: usize, size: usize, place: usize, id: &[u8]) -> Result<Arc<dyn Group>> {
+    take_gpu(place);
+    Ok(Arc::new(Gpus::connect(&Nccl::find()?, &probe()?, rank, size, id)?))
 }
 
 /// Returns the free bytes of the GPU's memory.
@@ -182,6 +199,7 @@ pub struct CudaEngine {
     staging: Staging,
     graphs: Graphs,
     updater: Updater,
+    reduction: Reduction,
 }
 
 /// A batch on the device and the addresses of its activations.
@@ -225,6 +243,7 @@ impl CudaEngine {
         let state = State::new(device.as_mut(), layout, &values, settings.element)?;
         let updater = Updater::new(device.as_mut(), &state)?;
         let model = Model::find(&state.offsets, config);
+        let reduction = Reduction::new(Ranks::ALONE, &state.offsets);
         let mut engine = Self {
             device: RefCell::new(device),
             config: config.clone(),
@@ -235,6 +254,7 @@ impl CudaEngine {
             staging: Staging::default(),
             graphs: Graphs::default(),
             updater,
+            reduction,
         };
         engine.copy_weights()?;
         Ok(engine)
@@ -379,12 +399,18 @@ impl CudaEngine {
             activations: &prepared.activations,
             recompute: self.settings.recompute,
             scores: prepared.scores,
+            shared: self.reduction.is_shared(),
         };
         let device = self.device.get_mut().as_mut();
         match key {
             None => work(device, run),
             Some(key) => self.graphs.run(device, key, |device| work(device, run)),
         }
+    }
+
+    /// Called after each launch of a backward pass.
+    fn launched(&mut self) -> Result<()> {
+        self.reduction.launched(self.device.get_mut().as_mut(), self.state.gradients)
     }
 
     fn download<T: crate::bytes::Number>(&mut self, from: Address, count: usize) -> Result<Vec<T>> {
@@ -465,6 +491,9 @@ impl CudaEngine {
         self.launch(&prepared, key, dropout.is_some(), |device, run| {
             run.pretraining(device, weights)
         })?;
+        if training.is_some() {
+            self.launched()?;
+        }
         let at = prepared.activations.scores;
         (scores.mlm_loss, scores.mlm_correct, _) = self.scored(at, masked, SCORED)?;
         let at = at.offset(prepared.scores.masked);

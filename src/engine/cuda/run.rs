@@ -91,6 +91,8 @@ pub struct Run<'a> {
     pub activations: &'a Activations,
     pub recompute: Recompute,
     pub scores: Scores,
+    /// Whether other ranks need the gradients.
+    pub shared: bool,
 }
 
 impl<'a> Run<'a> {
@@ -235,8 +237,19 @@ impl<'a> Run<'a> {
     }
 
     /// Computes the gradients of all encoder parameters that are trained from that of the last hidden
-    /// states.
+    /// states. Marks a point after each layer and at the end if ranks share the work.
     fn backward(self, device: &mut dyn Device) -> Result<()> {
+        let layers = self.model.layers.len();
+        let trained = layers - self.model.first_trained.unwrap_or(0).min(layers);
+        self.layers_backward(device)?;
+        // The last points, also those of layers that are not trained.
+        match self.shared {
+            true => (trained..=layers).try_for_each(|point| device.point(point)),
+            false => Ok(()),
+        }
+    }
+
+    fn layers_backward(self, device: &mut dyn Device) -> Result<()> {
         let (pass, a, d) = (self.pass, self.activations, self.gradients());
         let first = self.model.first_trained;
         for (index, layer) in self.model.layers.iter().enumerate().rev() {
@@ -257,6 +270,9 @@ impl<'a> Run<'a> {
                 Recompute::Layers => layer.forward(device, pass, x, saved, y)?,
             }
             layer.backward(device, pass, x, saved, d)?;
+            if self.shared {
+                device.point(self.model.layers.len() - 1 - index)?;
+            }
         }
         if first.is_some() {
             return Ok(());

@@ -13,7 +13,7 @@ use crate::bytes::{Number, bytes_of, bytes_of_mut};
 use crate::engine::state::check_count;
 
 /// Parameters start at multiples of this many elements: 128 bytes or more.
-const ALIGNMENT: usize = 64;
+pub const ALIGNMENT: usize = 64;
 /// Tables whose rows become columns of logits are padded with zeros to a multiple of this many
 /// rows: rows of logits are then aligned, and products have sizes that suit matrix units.
 const VOCABULARY_ROWS: usize = 64;

@@ -17,10 +17,10 @@ use crate::model::{Config, Dropout, Family, HeadInput, Layout, PRETRAINING, Part
 use crate::random::{Site, Stream};
 
 const VOCABULARY: u32 = 203;
-const DROPOUT: Dropout = Dropout { seed: 5 | 3 << 32, step: 9 };
+pub(super) const DROPOUT: Dropout = Dropout { seed: 5 | 3 << 32, step: 9 };
 
 /// Heads of 32, which attention on tensor cores takes, and of 24, which it doesn't.
-fn configs() -> [Config; 2] {
+pub(super) fn configs() -> [Config; 2] {
     [(64, 2, 128), (48, 2, 100)].map(|(width, heads, inner)| {
         let mut config = Config::new(2, width, heads, inner, VOCABULARY as usize);
         config.max_position_embeddings = 160;
@@ -47,7 +47,7 @@ fn families() -> [Config; 4] {
 }
 
 /// Sequences of these lengths with every fifth token to predict; ids and labels drawn from `key`.
-fn batch(key: u64, lengths: &[usize]) -> PretrainingBatch {
+pub(super) fn batch(key: u64, lengths: &[usize]) -> PretrainingBatch {
     let mut draws = Stream::new(key, 0, Site::Other(3), 0).draws();
     let mut batch = PretrainingBatch::default();
     for (index, &length) in lengths.iter().enumerate() {
@@ -68,7 +68,7 @@ fn batch(key: u64, lengths: &[usize]) -> PretrainingBatch {
 const RAGGED: &[usize] = &[33, 2, 17, 1, 70];
 
 /// Parameters with curvature everywhere: initial values alone leave biases and LayerNorms flat.
-fn parameters(layout: &Layout) -> Vec<f32> {
+pub(super) fn parameters(layout: &Layout) -> Vec<f32> {
     let stream = Stream::new(7, 0, Site::Other(4), 0);
     let mut values = layout.initialise(3);
     for (i, value) in values.iter_mut().enumerate() {
@@ -77,7 +77,7 @@ fn parameters(layout: &Layout) -> Vec<f32> {
     values
 }
 
-fn settings(element: Element) -> Settings {
+pub(super) fn settings(element: Element) -> Settings {
     Settings { element, tf32: false, recompute: Recompute::Nothing }
 }
 
@@ -216,7 +216,7 @@ fn in_f16_they_are_the_cpus_within_its_rounding() {
     }
 }
 
-fn update(step: u64, rule: Rule) -> Update {
+pub(super) fn update(step: u64, rule: Rule) -> Update {
     Update {
         optimizer: Optimizer { rule, ..Optimizer::default() },
         learning_rate: 1e-3,

@@ -34,6 +34,11 @@ impl Launch {
         Self::of(rank, world, |name| std::env::var(name).ok())
     }
 
+    /// Returns whether a launcher of MPI started this process.
+    pub fn is_mpi(&self) -> bool {
+        matches!(self.by, "Open MPI" | "PMI")
+    }
+
     fn of(
         rank: Option<usize>,
         world: Option<usize>,

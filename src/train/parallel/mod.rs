@@ -5,6 +5,7 @@
 //! which engines and training loops ask. The ranks also keep a connection to the first one ([`control`]), which
 //! ends all of them when one fails.
 
+mod address;
 mod control;
 mod launch;
 #[cfg(feature = "mpi")]
@@ -16,9 +17,10 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
+use self::address::Address;
 use self::control::{Control, Process};
 pub use self::launch::Launch;
-use crate::engine::Setup;
+use crate::engine::{Backend, Setup, cuda};
 use crate::error::{Error, Result};
 use crate::notes;
 use crate::ranks::{Group, Ranks};
@@ -27,27 +29,18 @@ use crate::ranks::{Group, Ranks};
 pub struct Joined {
     ranks: Ranks,
     control: Control,
-    connection: Connection,
     /// Where every rank but the first keeps what the first writes into its output folder.
     own: Option<TempDir>,
-}
-
-/// What carries the numbers.
-enum Connection {
-    #[cfg(feature = "mpi")]
-    Mpi(Arc<mpi::Mpi>),
 }
 
 /// Connects this process to the other ranks: by NCCL if `setup` computes on a GPU, else by MPI.
 ///
 /// # Errors
-/// If Cloze was built without MPI and needs it, or a rank is missing.
+/// If a rank, NCCL or MPI is missing.
 pub fn join(launch: &Launch, setup: Setup) -> Result<Joined> {
-    let (connection, group) = connect(launch, setup)?;
-    let ranks = Ranks::of(group);
-    let own = match ranks.is_first() {
-        true => None,
-        false => Some(tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), e))?),
+    let own = match launch.rank {
+        0 => None,
+        _ => Some(tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), e))?),
     };
     let folder = own.as_ref().map(|own| own.path().to_path_buf());
     let cleanup = move || {
@@ -56,16 +49,75 @@ pub fn join(launch: &Launch, setup: Setup) -> Result<Joined> {
             let _ = std::fs::remove_dir_all(folder);
         }
     };
-    let control = meet(&ranks, cleanup)?;
+    let (control, group) = match setup.backend.resolve().0 {
+        Backend::Cuda => on_gpus(launch, setup, cleanup)?,
+        Backend::Reference | Backend::Cpu | Backend::Auto => on_cpus(launch, setup, cleanup)?,
+    };
+    let ranks = Ranks::of(group);
     if !ranks.is_first() {
         notes::silence();
     }
     ranks.clone().set()?;
-    Ok(Joined { ranks, control, connection, own })
+    Ok(Joined { ranks, control, own })
+}
+
+/// Connects the ranks by MPI, and then each with the first.
+fn on_cpus(
+    launch: &Launch,
+    setup: Setup,
+    cleanup: impl Fn() + Send + Sync + 'static,
+) -> Result<(Control, Arc<dyn Group>)> {
+    let group = by_mpi(launch, setup)?;
+    let control = meet(&Ranks::of(group.clone()), Vec::new(), cleanup)?;
+    Ok((control, group))
+}
+
+/// Connects each rank with the first, which hands out the identity of the group, and then their GPUs by NCCL.
+fn on_gpus(
+    launch: &Launch,
+    setup: Setup,
+    cleanup: impl Fn() + Send + Sync + 'static,
+) -> Result<(Control, Arc<dyn Group>)> {
+    if setup.deterministic {
+        return Err(refused(
+            launch,
+            "--deterministic needs the backend cpu on several ranks: the order in which NCCL adds up depends on their \
+             number"
+                .into(),
+        ));
+    }
+    let id = match launch.rank {
+        0 => cuda::fresh_id(),
+        _ => Ok(Vec::new()),
+    };
+    // Without an identity the ranks meet too, so that all end with the one reason.
+    let handed = id.as_ref().map_or(Vec::new(), Clone::clone);
+    let control = match cfg!(feature = "mpi") && launch.is_mpi() {
+        true => {
+            let group = by_mpi(launch, setup)?;
+            let control = meet(&Ranks::of(group.clone()), handed, cleanup)?;
+            group.finish();
+            control
+        }
+        false => {
+            let address = Address::find().map_err(|error| refused(launch, error.to_string()))?;
+            address.meet(launch, handed, cleanup)?
+        }
+    };
+    let place = launch.local_rank.unwrap_or(control.place.rank);
+    let connected =
+        id.and_then(|_| cuda::connect(launch.rank, launch.size, place, &control.place.handed));
+    match connected {
+        Ok(group) => Ok((control, group)),
+        Err(error) => {
+            control.fail(&error);
+            Err(error)
+        }
+    }
 }
 
 #[cfg(feature = "mpi")]
-fn connect(launch: &Launch, setup: Setup) -> Result<(Connection, Arc<dyn Group>)> {
+fn by_mpi(launch: &Launch, setup: Setup) -> Result<Arc<dyn Group>> {
     let mpi = Arc::new(mpi::Mpi::start(setup.deterministic)?);
     if (mpi.rank(), mpi.size()) != (launch.rank, launch.size) {
         return Err(Error::Usage(format!(
@@ -78,24 +130,35 @@ fn connect(launch: &Launch, setup: Setup) -> Result<(Connection, Arc<dyn Group>)
             mpi.size()
         )));
     }
-    Ok((Connection::Mpi(mpi.clone()), mpi))
+    Ok(mpi)
 }
 
 #[cfg(not(feature = "mpi"))]
-fn connect(launch: &Launch, _: Setup) -> Result<(Connection, Arc<dyn Group>)> {
-    if launch.rank > 0 {
-        // All ranks fail in this way.
-        notes::silence();
-    }
-    Err(Error::Usage(format!(
-        "{} started {} processes to train together, but this cloze was built without MPI: build it with \
-         `--features mpi`, or start one process",
-        launch.by, launch.size
-    )))
+fn by_mpi(launch: &Launch, _: Setup) -> Result<Arc<dyn Group>> {
+    Err(refused(
+        launch,
+        format!(
+            "{} started {} processes to train together, but this cloze was built without MPI: build it with \
+             `--features mpi`, or start one process",
+            launch.by, launch.size
+        ),
+    ))
 }
 
-/// Connects all ranks to the first, whose address goes around.
-fn meet(ranks: &Ranks, cleanup: impl Fn() + Send + Sync + 'static) -> Result<Control> {
+/// Returns the error of all ranks, which only the first prints.
+fn refused(launch: &Launch, why: String) -> Error {
+    if launch.rank > 0 {
+        notes::silence();
+    }
+    Error::Usage(why)
+}
+
+/// Connects all ranks to the first, whose address goes around. It hands `handed` to the others.
+fn meet(
+    ranks: &Ranks,
+    handed: Vec<u8>,
+    cleanup: impl Fn() + Send + Sync + 'static,
+) -> Result<Control> {
     let failed = |e| Error::Failed(format!("a port for the other ranks: {e}"));
     let key = format!("{:016x}", fresh_key());
     let mut this = Process::this(ranks.rank(), ranks.size(), key);
@@ -110,7 +173,7 @@ fn meet(ranks: &Ranks, cleanup: impl Fn() + Send + Sync + 'static) -> Result<Con
     let invitation = format!("{} {} {}", this.host, port, this.key);
     let all = ranks.gather(invitation.into_bytes())?;
     if let Some(listener) = listener {
-        return Control::listen(&listener, this, Vec::new(), cleanup);
+        return Control::listen(&listener, this, handed, cleanup);
     }
     let invitation = String::from_utf8_lossy(&all[0]).into_owned();
     let mut words = invitation.split(' ');
@@ -174,10 +237,7 @@ impl Joined {
         match &result {
             Ok(_) => {
                 self.control.finish();
-                match self.connection {
-                    #[cfg(feature = "mpi")]
-                    Connection::Mpi(mpi) => mpi.finish(),
-                }
+                self.ranks.finish();
             }
             Err(error) => self.control.fail(error),
         }

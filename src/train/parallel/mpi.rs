@@ -55,14 +55,6 @@ impl Mpi {
         Ok(Self { rank, size, calls: Mutex::new(Some(calls)), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Ends the connection, once every rank has come this far.
-    pub fn finish(&self) {
-        drop(self.calls.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A panic of the thread has been printed.
-        let _ = thread.map(JoinHandle::join);
-    }
-
     fn call(&self, call: Call) {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a thread, nobody answers, which the caller notices.
@@ -89,6 +81,13 @@ impl Group for Mpi {
         let (send, receive) = channel();
         self.call(Call::Gather(bytes, send));
         receive.recv().map_err(|_| Error::Failed("the connection by MPI has ended".into()))
+    }
+
+    fn finish(&self) {
+        drop(self.calls.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A panic of the thread has been printed.
+        let _ = thread.map(JoinHandle::join);
     }
 }
 

@@ -28,6 +28,7 @@ functions! {
         fn cuStreamCreate(*mut CUstream, c_uint);
         fn cuStreamDestroy_v2(CUstream);
         fn cuStreamSynchronize(CUstream);
+        fn cuStreamWaitEvent(CUstream, CUevent, c_uint);
         fn cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode);
         fn cuStreamEndCapture(CUstream, *mut CUgraph);
         fn cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, c_ulonglong);
@@ -55,6 +56,8 @@ functions! {
         fn cuMemsetD2D8Async(CUdeviceptr, usize, c_uchar, usize, usize, CUstream);
         fn cuEventCreate(*mut CUevent, c_uint);
         fn cuEventRecord(CUevent, CUstream);
+        fn cuEventRecordWithFlags(CUevent, CUstream, c_uint);
+        fn cuEventQuery(CUevent);
         fn cuEventSynchronize(CUevent);
         fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent) as "cuEventElapsedTime";
         fn cuEventDestroy_v2(CUevent);
@@ -80,6 +83,7 @@ impl Status {
     pub const STUB_LIBRARY: Self = Self(34);
     pub const DEVICE_UNAVAILABLE: Self = Self(46);
     pub const NO_DEVICE: Self = Self(100);
+    pub const NOT_READY: Self = Self(600);
     pub const SYSTEM_NOT_READY: Self = Self(802);
     pub const SYSTEM_DRIVER_MISMATCH: Self = Self(803);
     pub const COMPAT_NOT_SUPPORTED: Self = Self(804);

@@ -1,4 +1,5 @@
-// A fake of libcuda, NVRTC and cuBLASLt in one library, for tests on machines without a GPU.
+// A fake of libcuda, NVRTC and cuBLASLt in one library, for tests on machines without a GPU;
+// `fake_nccl.c` follows it in the same library.
 //
 // Work on a stream is delayed until something waits for it, because a GPU may run it arbitrarily
 // late: data that is overwritten too early gives wrong results. "Device memory" is host memory. A
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef VERSION
 #define VERSION 13000
@@ -70,10 +72,12 @@ static int bad(const char* what) {
     return 1;
 }
 
-// ---- The stream.
+// ---- Streams.
 
 typedef struct Work {
     void (*run)(struct Work*);
+    // Whether it can run; NULL if always.
+    int (*ready)(struct Work*);
     void *to, *from;
     u64 bytes, height, pitch;
     int byte;
@@ -81,12 +85,21 @@ typedef struct Work {
     struct Work* next;
 } Work;
 
-typedef struct { Work *first, *last; } Queue;
-typedef struct { Queue work; } Graph;
-typedef struct { int come, timed; double time; } Event;
+typedef struct { Work *first, *last; int made; } Queue;
+// `recorded` and `come` count the records that were submitted and have run.
+typedef struct { u64 recorded, come; int timed; double time; Queue* on; } Event;
 
-static Queue stream, *recording;
+#define STREAMS 4
+static Queue streams[STREAMS], *recording, *recorded_stream;
 static double clock_now;
+
+static void run_event(Work* w) {
+    Event* event = w->more;
+    event->come = w->bytes;
+    event->time = clock_now;
+}
+static int event_came(Work* w) { return ((Event*)w->more)->come >= w->bytes; }
+static void run_nothing(Work* w) { (void)w; }
 
 static void push(Queue* queue, Work work) {
     Work* kept = malloc(sizeof *kept);
@@ -95,26 +108,46 @@ static void push(Queue* queue, Work work) {
     if (queue->last) queue->last->next = kept; else queue->first = kept;
     queue->last = kept;
 }
-static void submit(Work work) { push(recording ? recording : &stream, work); }
-// Runs delayed work until the event, or all.
-static void drain(Event* until) {
-    while (stream.first && !(until && until->come)) {
-        Work* work = stream.first;
-        stream.first = work->next;
-        if (!stream.first) stream.last = NULL;
+static void start(Queue* s, Work work) {
+    if (work.run == run_event) {
+        Event* event = work.more;
+        work.bytes = ++event->recorded;
+        event->on = s;
+    }
+    push(s, work);
+}
+static void submit(Queue* s, Work work) {
+    if (recording && s == recorded_stream) push(recording, work); else start(s, work);
+}
+// Runs one piece of work, of this stream if it has one that can run. Returns 0 if none can.
+static int step(Queue* preferred) {
+    for (int i = -1; i < STREAMS; i++) {
+        Queue* s = i < 0 ? preferred : &streams[i];
+        Work* work = s->first;
+        if (!work || (work->ready && !work->ready(work))) continue;
+        s->first = work->next;
+        if (!s->first) s->last = NULL;
         clock_now += 1.0;
         work->run(work);
         free(work);
+        return 1;
     }
+    return 0;
+}
+// Runs all work of a stream.
+static void drain(Queue* s) {
+    while (s->first) if (!step(s)) usleep(100);
+}
+static void drain_all(void) {
+    for (int i = 0; i < STREAMS; i++) drain(&streams[i]);
+}
+static int is_stream(void* s) {
+    for (int i = 0; i < STREAMS; i++) if (s == &streams[i]) return streams[i].made;
+    return 0;
 }
 static void run_copy(Work* w) { memmove(w->to, w->from, w->bytes); }
 static void run_fill(Work* w) {
     for (u64 row = 0; row < w->height; row++) memset((char*)w->to + row * w->pitch, w->byte, w->bytes);
-}
-static void run_event(Work* w) {
-    Event* event = w->more;
-    event->come = 1;
-    event->time = clock_now;
 }
 
 // ---- Numbers.
@@ -207,28 +240,47 @@ int cuCtxSetCurrent(void* context) {
 int cuStreamCreate(void** made, u32 flags) {
     NEED_CONTEXT;
     if (flags != 1) bad("a stream that waits for the null stream");
-    alive++;
-    *made = &stream;
+    for (int i = 0; i < STREAMS; i++) {
+        if (streams[i].made) continue;
+        streams[i].made = 1;
+        alive++;
+        *made = &streams[i];
+        return 0;
+    }
+    return bad("too many streams");
+}
+int cuStreamDestroy_v2(void* s) {
+    NEED_CONTEXT;
+    if (!is_stream(s)) return bad("not a stream");
+    drain(s);
+    ((Queue*)s)->made = 0;
+    alive--;
     return 0;
 }
-int cuStreamDestroy_v2(void* s) { NEED_CONTEXT; if (s != &stream) bad("not a stream"); alive--; return 0; }
+int cuStreamWaitEvent(void* s, void* event, u32 flags) {
+    NEED_CONTEXT; NOT_RECORDING;
+    if (!is_stream(s) || flags) return bad("a wait for an event");
+    submit(s, (Work){.run = run_nothing, .ready = event_came, .more = event, .bytes = ((Event*)event)->recorded});
+    return 0;
+}
 int cuStreamSynchronize(void* s) {
     NEED_CONTEXT;
     NOT_RECORDING;
-    if (s != &stream) bad("not a stream");
-    drain(NULL);
+    if (!is_stream(s)) bad("not a stream");
+    drain(s);
     return lost ? 700 : 0;
 }
 int cuStreamBeginCapture_v2(void* s, int mode) {
     NEED_CONTEXT;
     NOT_RECORDING;
-    if (s != &stream || mode != 2) bad("a recording");
+    if (!is_stream(s) || mode != 2) bad("a recording");
     recording = calloc(1, sizeof *recording);
+    recorded_stream = s;
     return 0;
 }
 int cuStreamEndCapture(void* s, void** graph) {
     NEED_CONTEXT;
-    if (s != &stream || !recording) return 901;
+    if (s != recorded_stream || !recording) return 901;
     *graph = recording;
     recording = NULL;
     alive++;
@@ -246,8 +298,8 @@ int cuGraphInstantiateWithFlags(void** made, void* graph, u64 flags) {
 int cuGraphLaunch(void* graph, void* s) {
     NEED_CONTEXT;
     NOT_RECORDING;
-    if (s != &stream) bad("not a stream");
-    for (Work* work = ((Queue*)graph)->first; work; work = work->next) push(&stream, *work);
+    if (!is_stream(s)) bad("not a stream");
+    for (Work* work = ((Queue*)graph)->first; work; work = work->next) start(s, *work);
     return 0;
 }
 int cuGraphDestroy(void* graph) { (void)graph; alive--; return 0; }
@@ -273,7 +325,7 @@ int cuMemAlloc_v2(u64* at, size_t bytes) {
 }
 int cuMemFree_v2(u64 at) {
     NEED_CONTEXT;
-    drain(NULL);
+    drain_all();
     char* memory = (char*)at - 256;
     used -= *(u64*)memory, alive--;
     free(memory);
@@ -288,36 +340,36 @@ int cuMemHostAlloc(void** memory, size_t bytes, u32 flags) {
 }
 int cuMemFreeHost(void* memory) {
     NEED_CONTEXT;
-    if (stream.first) bad("pinned memory given back while copies wait");
+    for (int i = 0; i < STREAMS; i++) if (streams[i].first) bad("pinned memory given back while work waits");
     free(memory);
     alive--;
     return 0;
 }
-#define STREAM if (s != &stream) return bad("not a stream"), 400
+#define STREAM if (!is_stream(s)) return bad("not a stream"), 400
 int cuMemcpyHtoDAsync_v2(u64 to, const void* from, size_t bytes, void* s) {
     NEED_CONTEXT; NOT_RECORDING; STREAM;
-    submit((Work){.run = run_copy, .to = (void*)to, .from = (void*)from, .bytes = bytes});
+    submit(s, (Work){.run = run_copy, .to = (void*)to, .from = (void*)from, .bytes = bytes});
     return 0;
 }
 int cuMemcpyDtoHAsync_v2(void* to, u64 from, size_t bytes, void* s) {
     NEED_CONTEXT; NOT_RECORDING; STREAM;
-    submit((Work){.run = run_copy, .to = to, .from = (void*)from, .bytes = bytes});
+    submit(s, (Work){.run = run_copy, .to = to, .from = (void*)from, .bytes = bytes});
     return 0;
 }
 int cuMemcpyDtoDAsync_v2(u64 to, u64 from, size_t bytes, void* s) {
     NEED_CONTEXT; STREAM;
-    submit((Work){.run = run_copy, .to = (void*)to, .from = (void*)from, .bytes = bytes});
+    submit(s, (Work){.run = run_copy, .to = (void*)to, .from = (void*)from, .bytes = bytes});
     return 0;
 }
 int cuMemsetD8Async(u64 at, unsigned char byte, size_t bytes, void* s) {
     NEED_CONTEXT; STREAM;
-    submit((Work){.run = run_fill, .to = (void*)at, .byte = byte, .bytes = bytes, .height = 1});
+    submit(s, (Work){.run = run_fill, .to = (void*)at, .byte = byte, .bytes = bytes, .height = 1});
     return 0;
 }
 int cuMemsetD2D8Async(u64 at, size_t pitch, unsigned char byte, size_t width, size_t height, void* s) {
     NEED_CONTEXT; STREAM;
     if (pitch < width) return 1;
-    submit((Work){.run = run_fill, .to = (void*)at, .byte = byte, .bytes = width, .height = height, .pitch = pitch});
+    submit(s, (Work){.run = run_fill, .to = (void*)at, .byte = byte, .bytes = width, .height = height, .pitch = pitch});
     return 0;
 }
 int cuEventCreate(void** made, u32 flags) {
@@ -330,15 +382,33 @@ int cuEventCreate(void** made, u32 flags) {
 }
 int cuEventRecord(void* event, void* s) {
     NEED_CONTEXT; NOT_RECORDING; STREAM;
-    ((Event*)event)->come = 0;
-    submit((Work){.run = run_event, .more = event});
+    submit(s, (Work){.run = run_event, .more = event});
     return 0;
 }
-int cuEventSynchronize(void* event) { NEED_CONTEXT; NOT_RECORDING; drain(event); return 0; }
+// An event in a recording that other streams can wait for.
+int cuEventRecordWithFlags(void* event, void* s, u32 flags) {
+    NEED_CONTEXT; STREAM;
+    if (flags != 1 || !recording) return bad("an external event outside of a recording"), 1;
+    submit(s, (Work){.run = run_event, .more = event});
+    return 0;
+}
+static int come(Event* event) { return event->come >= event->recorded; }
+int cuEventQuery(void* made) {
+    Event* event = made;
+    NEED_CONTEXT;
+    while (!come(event) && step(event->on)) {}
+    return come(event) ? 0 : 600;
+}
+int cuEventSynchronize(void* made) {
+    Event* event = made;
+    NEED_CONTEXT; NOT_RECORDING;
+    while (!come(event)) if (!step(event->on)) usleep(100);
+    return 0;
+}
 int cuEventElapsedTime(float* milliseconds, void* from, void* to) {
     Event *a = from, *b = to;
     if (!a->timed || !b->timed) return 400;
-    if (!a->come || !b->come) return 600;
+    if (!come(a) || !come(b)) return 600;
     *milliseconds = (float)(b->time - a->time);
     return 0;
 }
@@ -445,7 +515,7 @@ int cuLaunchKernel(void* function, u32 x, u32 y, u32 z, u32 tx, u32 ty, u32 tz, 
     launch->kernel = kernel;
     for (int i = 0; i < kernel->count; i++)
         memcpy(launch->values + 8 * i, parameters[i], (size_t)kernel->sizes[i]);
-    submit((Work){.run = run_kernel, .more = launch});
+    submit(s, (Work){.run = run_kernel, .more = launch});
     return 0;
 }
 
@@ -588,7 +658,7 @@ int cublasLtMatmul(void* handle, void* operation, const float* alpha, const void
                    void* d, Layout* d_layout, const Algorithm* algorithm, void* workspace,
                    size_t workspace_bytes, void* s) {
     if (lost) return 13;
-    if (!entered || handle != &alive || c != d || c_layout != d_layout || s != &stream) return 7;
+    if (!entered || handle != &alive || c != d || c_layout != d_layout || !is_stream(s)) return 7;
     if (!workspace || (u64)workspace % 256 || workspace_bytes != 32 << 20) return 7;
     if (!allowed(operation, a_layout, b_layout, d_layout)) return 7;
     const void* places[] = {a, b, c, d};
@@ -596,7 +666,7 @@ int cublasLtMatmul(void* handle, void* operation, const float* alpha, const void
         if ((u64)places[i] % algorithm->data[i]) return bad("less aligned than was said"), 7;
     Product* product = malloc(sizeof *product);
     *product = (Product){*(Operation*)operation, *a_layout, *b_layout, *d_layout, a, b, d, *alpha, *beta};
-    submit((Work){.run = run_product, .more = product});
+    submit(s, (Work){.run = run_product, .more = product});
     return 0;
 }
 #endif

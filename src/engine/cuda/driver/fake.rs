@@ -1,4 +1,4 @@
-//! Builds the fake libraries; see `fake.c`.
+//! Builds the fake libraries; see `fake.c` and `fake_nccl.c`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -33,12 +33,13 @@ impl Fake {
     pub fn new(macros: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let driver = folder.path().join("libcuda.so.1");
-        if !compile(include_str!("fake.c"), macros, &driver) {
+        let source = concat!(include_str!("fake.c"), include_str!("fake_nccl.c"));
+        if !compile(source, macros, &driver) {
             return None;
         }
         let toolkit = folder.path().join("toolkit/lib64");
         fs::create_dir_all(&toolkit).unwrap();
-        for name in ["libnvrtc.so.13", "libcublasLt.so.13"] {
+        for name in ["libnvrtc.so.13", "libcublasLt.so.13", "libnccl.so.2"] {
             std::os::unix::fs::symlink(&driver, toolkit.join(name)).unwrap();
         }
         let library = Opened::open(&driver).unwrap();
@@ -55,10 +56,18 @@ impl Fake {
 
     /// Probes with this driver and only its toolkit.
     pub fn probe(&self, visible: Option<&str>) -> Result<Found, Missing> {
-        let toolkits = vec![self.toolkit()];
-        let paths = || SearchPaths { toolkits: toolkits.clone(), ..SearchPaths::default() };
+        self.probe_at(visible, None)
+    }
+
+    /// Probes as the process with this number among those of its host.
+    pub fn probe_at(&self, visible: Option<&str>, place: Option<usize>) -> Result<Found, Missing> {
         let driver = |_: &SearchPaths| Ok(self.library.clone());
-        probe_in(&paths, driver, visible.map(Into::into))
+        probe_in(&|| self.paths(), driver, visible.map(Into::into), place)
+    }
+
+    /// Returns the places of its libraries.
+    pub fn paths(&self) -> SearchPaths {
+        SearchPaths { toolkits: vec![self.toolkit()], ..SearchPaths::default() }
     }
 
     /// Returns what [`probe`](Self::probe) finds.

@@ -12,6 +12,7 @@ use super::context::Context;
 use super::lt::description::Description;
 use super::lt::{Products, WORKSPACE};
 use super::modules::{Lookup, Modules};
+use super::points::Points;
 use super::probe::Found;
 use super::staging::Staging;
 use crate::engine::cuda::device::{
@@ -32,6 +33,7 @@ pub struct Gpu {
     modules: Modules,
     staging: Staging,
     marks: Marks,
+    points: Points,
     memory: Memory,
     context: Arc<Context>,
     properties: Properties,
@@ -60,6 +62,7 @@ impl Gpu {
                 graphs: Vec::new(),
             },
             marks: Marks { context: context.clone(), events: Vec::new(), next: 0 },
+            points: Points::new(context.clone()),
             memory,
             context,
             properties,
@@ -228,6 +231,15 @@ impl Device for Gpu {
     fn seconds(&mut self, from: Mark, to: Mark) -> Result<f64> {
         self.enter_now("measure time")?;
         self.marks.seconds(from, to)
+    }
+
+    fn point(&mut self, point: usize) -> Result<()> {
+        self.context.enter()?;
+        self.points.record(point, self.recordings.recording)
+    }
+
+    fn event(&self, point: usize) -> Result<u64> {
+        self.points.event(point)
     }
 
     fn begin_capture(&mut self) -> Result<bool> {

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, OsString};
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
@@ -17,6 +17,15 @@ use crate::error::Error;
 
 /// The oldest supported CUDA of a driver.
 const OLDEST_DRIVER: Version = (12, 0);
+
+/// The number of this process among those of its host that each use a GPU.
+static PLACE: OnceLock<usize> = OnceLock::new();
+
+/// Makes [`probe`] find the GPU of the process with this number among those of its host, from 0, instead of the first
+/// GPU. The first call counts.
+pub fn take_gpu(place: usize) {
+    PLACE.get_or_init(|| place);
+}
 
 /// Everything that training on a GPU needs.
 pub struct Found {
@@ -70,6 +79,8 @@ pub enum Missing {
     Device { visible: Option<String> },
     /// No supported GPU; describes the first.
     Architecture { name: String, capability: (u32, u32) },
+    /// Fewer supported GPUs than processes of this host.
+    TooFew { gpus: usize, place: usize },
     /// Another process uses the device exclusively.
     Taken { name: String },
     /// The device's compute mode prohibits use.
@@ -106,6 +117,11 @@ impl fmt::Display for Missing {
                 "the GPU is too old: {name} has compute capability {major}.{minor}, but 8.0 (A100, RTX 30) \
                  or newer is needed"
             ),
+            Self::TooFew { gpus, place } => write!(
+                f,
+                "process {place} of this host, counted from 0, has no GPU: {gpus} can be used here; start one process \
+                 for each GPU"
+            ),
             Self::Taken { name } => write!(
                 f,
                 "another process uses {name} exclusively (compute mode \"exclusive process\"): end it, or \
@@ -138,15 +154,17 @@ impl From<Missing> for Error {
 /// millisecond; with one, the driver starts. Never panics.
 pub fn probe() -> Result<Found, Missing> {
     let visible = std::env::var_os("CUDA_VISIBLE_DEVICES");
-    probe_in(&SearchPaths::of_process, |system| system.find(Library::Driver, &[], Ok), visible)
+    let driver = |system: &SearchPaths| system.find(Library::Driver, &[], Ok);
+    probe_in(&SearchPaths::of_process, driver, visible, PLACE.get().copied())
 }
 
-/// Like [`probe`] with the given places, driver and visible devices. Python environments are
+/// Like [`probe`] with the given places, driver, visible devices and number of the process. Python environments are
 /// searched only after the driver is found.
 pub(super) fn probe_in(
     paths: &dyn Fn() -> SearchPaths,
     driver: impl FnOnce(&SearchPaths) -> Result<Opened, NotFound>,
     visible: Option<OsString>,
+    place: Option<usize>,
 ) -> Result<Found, Missing> {
     let system = SearchPaths { system: true, ..SearchPaths::default() };
     let library = driver(&system).map_err(Missing::Driver)?;
@@ -164,7 +182,7 @@ pub(super) fn probe_in(
         }
     };
     let driver = start(&functions, visible.as_deref())?;
-    let (ordinal, properties) = choose(&functions, driver, visible)?;
+    let (ordinal, properties) = choose(&functions, driver, visible, place)?;
     check_available(&functions, ordinal, &properties.name)?;
     // A driver runs libraries of its own major version and older ones.
     let (major, _) = version(driver);
@@ -267,25 +285,39 @@ fn no_device(visible: Option<&std::ffi::OsStr>) -> Missing {
     Missing::Device { visible: visible.map(|value| value.to_string_lossy().into_owned()) }
 }
 
-/// Returns the first supported device.
+/// Returns the supported device at this place, or the first. A launcher may show each process only its own: then the
+/// only one is taken.
 fn choose(
     functions: &Functions,
     driver: u32,
     visible: Option<OsString>,
+    place: Option<usize>,
 ) -> Result<(i32, Properties), Missing> {
     let mut count = 0;
     // SAFETY: the pointer is valid.
     let status = unsafe { (functions.cuDeviceGetCount)(&mut count) };
     Functions::result(status).map_err(|status| refused(functions, status))?;
-    let mut first = None;
+    let place = place.unwrap_or(0);
+    let (mut supported, mut first) = (Vec::new(), None);
     for ordinal in 0..count {
         let properties = describe(functions, ordinal, driver)?;
         if Architecture::of(properties.capability) >= Architecture::OLDEST {
-            return Ok((ordinal, properties));
+            supported.push((ordinal, properties));
+            if supported.len() > place {
+                break;
+            }
+        } else {
+            first.get_or_insert(properties);
         }
-        first.get_or_insert(properties);
+    }
+    let gpus = supported.len();
+    if let Some(found) = supported.pop()
+        && (gpus > place || gpus == 1)
+    {
+        return Ok(found);
     }
     Err(match first {
+        _ if gpus > 0 => Missing::TooFew { gpus, place },
         Some(Properties { name, capability, .. }) => Missing::Architecture { name, capability },
         None => no_device(visible.as_deref()),
     })

@@ -19,6 +19,8 @@ pub enum Library {
     Nvrtc,
     /// Matrix products.
     CublasLt,
+    /// Sums over the GPUs of several processes. Its major version is not CUDA's.
+    Nccl,
 }
 
 impl Library {
@@ -28,15 +30,18 @@ impl Library {
             Self::Driver => "NVIDIA's driver",
             Self::Nvrtc => "NVRTC",
             Self::CublasLt => "cuBLASLt",
+            Self::Nccl => "NCCL",
         }
     }
 
-    /// Returns the file name for a major version of CUDA; the driver's is the same for all.
+    /// Returns the file name for a major version of CUDA; those of the driver and NCCL
+    /// are the same for all.
     pub fn file(self, major: u32) -> String {
         match self {
             Self::Driver => "libcuda.so.1".into(),
             Self::Nvrtc => format!("libnvrtc.so.{major}"),
             Self::CublasLt => format!("libcublasLt.so.{major}"),
+            Self::Nccl => "libnccl.so.2".into(),
         }
     }
 
@@ -46,6 +51,7 @@ impl Library {
             Self::Driver => "",
             Self::Nvrtc => "nvidia-cuda-nvrtc",
             Self::CublasLt => "nvidia-cublas",
+            Self::Nccl => "nvidia-nccl",
         }
     }
 
@@ -56,6 +62,7 @@ impl Library {
             Self::Driver => &[],
             Self::Nvrtc => &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
             Self::CublasLt => &["nvidia/cu13/lib", "nvidia/cublas/lib"],
+            Self::Nccl => &["nvidia/nccl/lib"],
         }
     }
 }
@@ -136,7 +143,7 @@ impl SearchPaths {
     /// Returns what to open, in order: bare names for the loader, then files that exist.
     fn candidates(&self, library: Library, majors: &[u32]) -> Vec<PathBuf> {
         let names: Vec<String> = match library {
-            Library::Driver => vec![library.file(0)],
+            Library::Driver | Library::Nccl => vec![library.file(0)],
             _ => majors.iter().map(|&major| library.file(major)).collect(),
         };
         let mut candidates = Vec::new();

@@ -8,6 +8,7 @@ mod products;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,11 +33,20 @@ enum Work {
     Fill(Address, u8, u64),
 }
 
+/// What a test does at a point.
+#[cfg(test)]
+pub type AtPoint = Box<dyn FnMut(&mut dyn Device, usize) + Send>;
+
 /// The emulated device.
 pub struct Emulated {
     properties: Properties,
     memory: Memory,
     marks: Vec<Instant>,
+    /// The points that were marked, also in recordings.
+    points: HashSet<usize>,
+    /// Called at each point outside of recordings.
+    #[cfg(test)]
+    pub at_point: Option<AtPoint>,
     /// The operations recorded since [`Device::begin_capture`].
     recording: Option<Vec<Work>>,
     graphs: Vec<Option<Vec<Work>>>,
@@ -63,6 +73,9 @@ impl Emulated {
             },
             memory: Memory::default(),
             marks: Vec::new(),
+            points: HashSet::new(),
+            #[cfg(test)]
+            at_point: None,
             recording: None,
             graphs: Vec::new(),
         })
@@ -210,6 +223,25 @@ impl Device for Emulated {
         match (self.marks.get(from.0), self.marks.get(to.0)) {
             (Some(from), Some(to)) => Ok((*to - *from).as_secs_f64()),
             _ => Err(Error::Failed("times between unknown points".to_owned())),
+        }
+    }
+
+    fn point(&mut self, point: usize) -> Result<()> {
+        self.points.insert(point);
+        #[cfg(test)]
+        if self.recording.is_none()
+            && let Some(mut observe) = self.at_point.take()
+        {
+            observe(self, point);
+            self.at_point = Some(observe);
+        }
+        Ok(())
+    }
+
+    fn event(&self, point: usize) -> Result<u64> {
+        match self.points.contains(&point) {
+            true => Ok(0),
+            false => Err(Error::Failed(format!("the point {point} was never marked"))),
         }
     }
 

@@ -5,12 +5,16 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::bytes::bytes_of;
 use crate::engine::cuda::device::Element;
+use crate::engine::cuda::driver::nccl::{Gpus, Nccl};
 use crate::engine::cuda::driver::nvrtc::{Architecture, Target, usage};
 use crate::engine::cuda::driver::probe;
 use crate::engine::cuda::kernels::{SOURCES, Source};
+use crate::engine::cuda::state::download;
 use crate::error::{Error, Result};
 use crate::memory::format_bytes;
+use crate::ranks::Group;
 
 use super::test_case::name_of;
 use super::{Check, Outcome, Session};
@@ -19,6 +23,7 @@ pub fn checks(emulated: bool) -> Vec<Check> {
     let mut checks = vec![Check::new("device", device)];
     if !emulated {
         checks.insert(0, Check::new("libraries", |_| libraries()));
+        checks.push(Check::new("NCCL", sums));
         let elements = [Element::F32, Element::Bf16, Element::F16];
         let all = SOURCES.iter().flat_map(|source| {
             let elements = elements.into_iter().filter(|&e| source.is_for(e));
@@ -79,6 +84,52 @@ fn device(session: &mut Session<'_>) -> Result<Outcome> {
         "processors": rayon::current_num_threads(),
     });
     Ok(Outcome::good(line, data))
+}
+
+/// Adds up numbers over one rank, behind a recorded point of the device's stream, and exchanges bytes with itself: what
+/// several ranks do, on one GPU.
+fn sums(session: &mut Session<'_>) -> Result<Outcome> {
+    let nccl = match Nccl::find() {
+        Ok(nccl) => nccl,
+        Err(error) => {
+            return Ok(Outcome::good(format!("not tested: {error}"), json!({"found": false})));
+        }
+    };
+    let started = Instant::now();
+    let gpus = Gpus::connect(&nccl, &probe()?, 0, 1, &nccl.fresh_id()?)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let device = session.device()?;
+    let values: Vec<f32> = (0..1 << 20).map(|i| i as f32).collect();
+    let bytes = size_of_val(&values[..]) as u64;
+    let from = device.allocate(2 * bytes)?;
+    let to = from.offset(bytes);
+    device.upload(from, bytes_of(&values))?;
+    device.fill(to, 0, bytes)?;
+    // Outside of the recording, as in the first step of training.
+    device.point(0)?;
+    device.begin_capture()?;
+    let work = device.copy(from, to, bytes).and_then(|()| device.point(0));
+    let graph = device.end_capture()?;
+    work?;
+    let mut same = true;
+    for _ in 0..2 {
+        device.fill(to, 0, bytes)?;
+        device.replay(graph)?;
+        gpus.start_sum_on_gpu(to.0, values.len(), device.event(0)?)?;
+        gpus.finish_sums_on_gpu()?;
+        let sums: Vec<f32> = download(device, to, values.len())?;
+        same &= sums == values;
+    }
+    device.drop_graph(graph);
+    device.release(from);
+    same &= gpus.gather(vec![7; 1000])? == [vec![7; 1000]];
+    let line = format!(
+        "{}; connected in {seconds:.2} s; {} of one rank",
+        nccl.describe(),
+        if same { "exact sums" } else { "WRONG sums or bytes" }
+    );
+    let data = json!({"found": true, "library": nccl.describe(), "seconds_to_connect": seconds});
+    Ok(Outcome { passed: same, line, data })
 }
 
 /// Compiles a source and reports the resources of its kernels. Register spilling is a failure.

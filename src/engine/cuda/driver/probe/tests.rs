@@ -45,10 +45,29 @@ fn the_first_supported_device_is_chosen() {
 }
 
 #[test]
+fn every_process_of_a_host_finds_a_gpu_of_its_own() {
+    let Some(fake) = Fake::new(&["COUNT=3"]) else {
+        return;
+    };
+    let ordinal = |place| fake.probe_at(None, Some(place)).unwrap().ordinal;
+    // The first is old.
+    assert_eq!([ordinal(0), ordinal(1)], [1, 2]);
+    let text = fake.probe_at(None, Some(2)).err().unwrap().to_string();
+    assert!(
+        text.starts_with("process 2 of this host, counted from 0, has no GPU: 2 can"),
+        "{text}"
+    );
+    let Some(own) = Fake::new(&[]) else {
+        return;
+    };
+    assert_eq!(own.probe_at(None, Some(7)).unwrap().ordinal, 0, "the only visible one");
+}
+
+#[test]
 fn without_a_driver_the_error_lists_the_search_paths() {
     let nowhere = SearchPaths::default();
     let driver = |_: &SearchPaths| nowhere.find(Library::Driver, &[], Ok);
-    let missing = probe_in(&|| panic!("not asked for Python"), driver, None).err().unwrap();
+    let missing = probe_in(&|| panic!("not asked for Python"), driver, None, None).err().unwrap();
     assert!(matches!(missing, Missing::Driver(_)));
     // On this machine, whatever it has, nothing panics.
     let here = probe().map(|found| found.describe());
@@ -90,7 +109,7 @@ fn a_library_that_is_not_a_driver_is_reported_with_the_missing_function() {
         return;
     }
     let driver = |_: &SearchPaths| Ok(Opened::open(&path).unwrap());
-    let missing = probe_in(&SearchPaths::default, driver, None).err().unwrap();
+    let missing = probe_in(&SearchPaths::default, driver, None, None).err().unwrap();
     let text = missing.to_string();
     assert!(text.starts_with("NVIDIA's driver did not start: "), "{text}");
     assert!(text.ends_with("libcuda.so.1 has no function cuDriverGetVersion"), "{text}");
