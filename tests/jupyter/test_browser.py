@@ -383,6 +383,7 @@ class BrowserTest(unittest.TestCase):
         nbformat.write(notebook, self.lab.files / "without.ipynb")
         page = self.browser.new_page(viewport={"width": 1100, "height": 900})
         self.addCleanup(page.close)
+        page.set_default_timeout(PATIENCE * 1000)
         page.goto(self.lab.address("without.ipynb"))
         page.get_by_role("button", name="No Kernel", exact=True).click()
         expect(page.locator(".jp-OutputArea-output svg").get_by_text("slope 0.0")).to_be_visible()

@@ -1,5 +1,5 @@
-//! Where the ranks meet if nothing has connected them: at the address of the first one, which environment variables
-//! tell to all, as torchrun sets them.
+//! Where the ranks meet if nothing has connected them: at the address of the first one. Every rank finds it in its
+//! environment variables, which torchrun sets.
 
 use std::net::TcpListener;
 

@@ -1,8 +1,8 @@
 //! Ranks that MPI connects: Open MPI or MPICH, through rsmpi.
 //!
 //! One thread makes all calls to MPI, in the order in which they were asked for, so that MPI needs no support for
-//! threads and sums can be computed while the backward pass runs. It waits in short sleeps: MPI's own waiting would
-//! take a core from the training.
+//! threads and sums can be computed while the backward pass runs. It waits for the other ranks in short sleeps, because
+//! MPI's own waiting would take a core from the training.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -10,14 +10,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ::mpi::collective::{CommunicatorCollectives, SystemOperation};
-use ::mpi::request::{LocalScope, Request, scope};
 use ::mpi::topology::{Communicator, SimpleCommunicator};
 
 use crate::error::{Error, Result};
 use crate::ranks::{Group, Pending};
 
-/// Upper limit of the numbers in one call: MPI counts in i32, and a smaller part starts to travel sooner.
-const AT_ONCE: usize = 16 << 20;
+/// Upper limit of the numbers in one call. MPI counts in i32, and a part of this size is copied within the caches.
+const AT_ONCE: usize = 1 << 20;
 
 /// A call for the thread.
 enum Call {
@@ -93,14 +92,16 @@ impl Group for Mpi {
 
 /// Makes the calls, until nobody can ask for more.
 fn serve(world: &SimpleCommunicator, todo: &Receiver<Call>, deterministic: bool) {
+    let mut scratch = Vec::new();
     for call in todo {
+        meet(world);
         // Whoever asked may have given up.
         match call {
             Call::Sum(mut values, answer) => {
                 for part in values.chunks_mut(AT_ONCE) {
                     match deterministic {
-                        true => sum_in_order(world, part),
-                        false => sum(world, part),
+                        true => sum_in_order(world, part, &mut scratch),
+                        false => sum(world, part, &mut scratch),
                     }
                 }
                 let _ = answer.send(Ok(values));
@@ -112,43 +113,45 @@ fn serve(world: &SimpleCommunicator, todo: &Receiver<Call>, deterministic: bool)
     }
 }
 
-/// Waits for a call to end.
-fn wait<'a, D: ?Sized>(mut request: Request<'a, D, &LocalScope<'a>>) {
+/// Waits until every rank has come this far, in short sleeps. After that all take part in the transfer, so that it does
+/// not wait any more.
+fn meet(world: &SimpleCommunicator) {
+    let mut request = world.immediate_barrier();
     let mut tries = 0u32;
     while let Err(unfinished) = request.test() {
         request = unfinished;
         tries += 1;
         match tries {
-            0..50 => std::thread::yield_now(),
-            50..200 => std::thread::sleep(Duration::from_micros(50)),
-            _ => std::thread::sleep(Duration::from_micros(500)),
+            0..20 => std::thread::yield_now(),
+            20..200 => std::thread::sleep(Duration::from_micros(50)),
+            _ => std::thread::sleep(Duration::from_micros(300)),
         }
     }
 }
 
-fn sum(world: &SimpleCommunicator, values: &mut [f32]) {
-    let own = values.to_vec();
-    scope(|scope| {
-        wait(world.immediate_all_reduce_into(scope, &own[..], values, SystemOperation::sum()));
-    });
+fn sum(world: &SimpleCommunicator, values: &mut [f32], own: &mut Vec<f32>) {
+    own.clear();
+    own.extend_from_slice(values);
+    world.all_reduce_into(&own[..], values, SystemOperation::sum());
 }
 
 /// Every rank adds up its part of the values, which all send to it, in the order of the ranks.
-fn sum_in_order(world: &SimpleCommunicator, values: &mut [f32]) {
+fn sum_in_order(world: &SimpleCommunicator, values: &mut [f32], all: &mut Vec<f32>) {
     let size = world.size() as usize;
     let share = values.len().div_ceil(size);
-    let mut all = values.to_vec();
+    all.clear();
+    all.extend_from_slice(values);
     // Every rank's part has the same length.
     all.resize(share * size, 0.0);
     let mut given = vec![0.0f32; share * size];
-    scope(|scope| wait(world.immediate_all_to_all_into(scope, &all[..], &mut given[..])));
+    world.all_to_all_into(&all[..], &mut given[..]);
     let (sums, others) = given.split_at_mut(share);
     for other in others.chunks_exact(share) {
         for (sum, x) in sums.iter_mut().zip(other) {
             *sum += x;
         }
     }
-    scope(|scope| wait(world.immediate_all_gather_into(scope, &*sums, &mut all[..])));
+    world.all_gather_into(&*sums, &mut all[..]);
     values.copy_from_slice(&all[..values.len()]);
 }
 
@@ -156,23 +159,20 @@ fn sum_in_order(world: &SimpleCommunicator, values: &mut [f32]) {
 fn gather(world: &SimpleCommunicator, bytes: &[u8]) -> Vec<Vec<u8>> {
     let size = world.size() as usize;
     let mut lengths = vec![0u64; size];
-    let own = [bytes.len() as u64];
-    scope(|scope| wait(world.immediate_all_gather_into(scope, &own[..], &mut lengths[..])));
+    world.all_gather_into(&(bytes.len() as u64), &mut lengths[..]);
     let longest = lengths.iter().max().map_or(0, |&longest| longest as usize);
     let mut all: Vec<Vec<u8>> =
         lengths.iter().map(|&length| Vec::with_capacity(length as usize)).collect();
-    let mut start = 0;
-    while start < longest {
+    for start in (0..longest).step_by(AT_ONCE) {
         let end = longest.min(start + AT_ONCE);
         let within = |length: usize| start.min(length)..end.min(length);
         let mut own = bytes[within(bytes.len())].to_vec();
         own.resize(end - start, 0);
         let mut parts = vec![0u8; (end - start) * size];
-        scope(|scope| wait(world.immediate_all_gather_into(scope, &own[..], &mut parts[..])));
+        world.all_gather_into(&own[..], &mut parts[..]);
         for ((part, all), &length) in parts.chunks_exact(end - start).zip(&mut all).zip(&lengths) {
             all.extend_from_slice(&part[..within(length as usize).len()]);
         }
-        start = end;
     }
     all
 }
