@@ -3,7 +3,7 @@
     cargo build --release --features mpi
     python benches/ranks.py --cloze target/release/cloze --text PATH --vocab VOCAB [--size minilm] [--dtype bf16]
 
-Every run takes the same steps of the same 16 sequences of up to 128 tokens. The runs take turns; the figures are
+Every run takes the same steps of the same sequences of up to 128 tokens. The runs take turns; the figures are
 medians of the tokens a second that the runs report for their steps. Needs mpirun.
 """
 
@@ -14,16 +14,13 @@ import statistics
 import subprocess
 import tempfile
 
-BATCH = 16
-
-
 def run(args, ranks, threads):
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     with tempfile.TemporaryDirectory() as out:
         command = [
             args.cloze, "--threads", str(threads), "pretrain", "--text", args.text, "--vocab", args.vocab,
             "--out", out, "--size", args.size, "--steps", str(args.steps), "--seq", "128", "--first-seq", "128",
-            "--batch", str(BATCH // ranks), "--save-every", "0", "--eval-every", str(args.steps),
+            "--batch", str(args.batch // ranks), "--save-every", "0", "--eval-every", str(args.steps),
             "--eval-sequences", "16", "--dtype", args.dtype, "--dropout", "0.1", "--json",
         ]  # fmt: skip
         if ranks > 1:
@@ -43,6 +40,7 @@ def main():
     parser.add_argument("--vocab", required=True)
     parser.add_argument("--size", default="minilm")
     parser.add_argument("--dtype", default="f32")
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count())

@@ -15,6 +15,8 @@ pub struct Reduction {
     buckets: Vec<Vec<Range<usize>>>,
     /// The sums that have been started, one for each of the first buckets.
     started: Vec<Pending>,
+    /// The memory of the last step's sums, one for each bucket: fresh memory would take as long as the sums.
+    memory: Vec<Vec<f32>>,
     last_part: bool,
 }
 
@@ -52,7 +54,8 @@ impl Reduction {
     /// Returns the reduction of the gradients of a model with this layout. Frozen parameters have none.
     pub fn new(ranks: &Ranks, layout: &Layout) -> Self {
         let buckets = buckets(layout.iter(), 0);
-        Self { ranks: ranks.clone(), buckets, started: Vec::new(), last_part: false }
+        let memory = vec![Vec::new(); buckets.len()];
+        Self { ranks: ranks.clone(), buckets, started: Vec::new(), memory, last_part: false }
     }
 
     /// Returns the ranks.
@@ -74,9 +77,11 @@ impl Reduction {
     }
 
     fn start(&mut self, count: usize, gradients: &[f32]) {
-        for bucket in self.buckets.iter().take(count).skip(self.started.len()) {
-            let len = bucket.iter().map(Range::len).sum();
-            let mut values = Vec::with_capacity(len);
+        for index in self.started.len()..count.min(self.buckets.len()) {
+            let bucket = &self.buckets[index];
+            let mut values = std::mem::take(&mut self.memory[index]);
+            values.clear();
+            values.reserve_exact(bucket.iter().map(Range::len).sum());
             bucket.iter().for_each(|range| values.extend_from_slice(&gradients[range.clone()]));
             self.started.push(self.ranks.start_sum(values));
         }
@@ -89,7 +94,8 @@ impl Reduction {
             return Ok(());
         }
         self.start(self.buckets.len(), gradients);
-        for (bucket, sum) in self.buckets.iter().zip(self.started.drain(..)) {
+        let started = self.started.drain(..).zip(&mut self.memory);
+        for (bucket, (sum, memory)) in self.buckets.iter().zip(started) {
             let ended = |_| Error::Failed("the connection to the other ranks has ended".into());
             let sums = sum.recv().map_err(ended)??;
             let mut rest = &sums[..];
@@ -98,6 +104,7 @@ impl Reduction {
                 gradients[range.clone()].copy_from_slice(own);
                 rest = others;
             }
+            *memory = sums;
         }
         Ok(())
     }
