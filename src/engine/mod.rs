@@ -18,7 +18,7 @@ pub mod memory;
 mod numerics;
 pub mod objective;
 pub mod optimizer;
-mod reduction;
+pub(crate) mod reduction;
 mod reference;
 pub(crate) mod simd;
 pub(crate) mod state;

@@ -1,6 +1,9 @@
 //! The time of a data-parallel training step on many GPUs: computing, summing the gradients over all GPUs, and how
 //! much of that the backward pass hides. Nothing here measures.
 
+use std::ops::Range;
+
+use crate::engine::reduction;
 use crate::model::{Config, Layout, PRETRAINING};
 
 /// Share of a step's computing that is the backward pass, which has twice the operations of the forward pass.
@@ -59,19 +62,10 @@ impl Step {
 
 /// Returns the bytes of gradients of each bucket of a model that is pre-trained, with `width` bytes for each number.
 pub fn buckets(config: &Config, width: f64) -> Vec<f64> {
-    let mut buckets = vec![0.0; config.num_hidden_layers + 1];
-    for parameter in Layout::new(config, &PRETRAINING).parameters() {
-        let layer = parameter.name.strip_prefix("encoder.layer.");
-        let layer = layer.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-        let bucket = match layer {
-            Some(layer) => config.num_hidden_layers - 1 - layer,
-            None if parameter.name.starts_with("embeddings.") => config.num_hidden_layers,
-            // The heads are finished before the last layer.
-            None => 0,
-        };
-        buckets[bucket] += width * parameter.len() as f64;
-    }
-    buckets
+    let layout = Layout::new(config, &PRETRAINING);
+    let buckets = reduction::buckets(layout.iter(), 0);
+    let bytes = |ranges: &Vec<Range<usize>>| ranges.iter().map(|range| width * range.len() as f64);
+    buckets.iter().map(|ranges| bytes(ranges).sum()).collect()
 }
 
 #[cfg(test)]
