@@ -1,7 +1,7 @@
 //! Downloads one file into a folder: resumes interrupted transfers, checks the file, and puts it in place
 //! completely or not at all.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use ureq::http::{HeaderMap, Method};
 
 use crate::error::{Error, Result};
-use crate::files::rename;
+use crate::files::{Output, remove_if_there, rename, replace};
 use crate::note;
 
 use super::bar::TransferBar;
@@ -132,27 +132,18 @@ impl Part {
 
     /// Removes the part.
     fn remove(&self) -> Result<()> {
-        for path in [&self.path, &self.version] {
-            if path.exists() {
-                std::fs::remove_file(path).map_err(|e| Error::io(path, e))?;
-            }
-        }
-        Ok(())
+        [&self.path, &self.version].into_iter().try_for_each(|path| remove_if_there(path))
     }
 
     /// Opens the part to append to its first `from` bytes.
-    fn open(&self, from: u64, version: Option<&str>) -> Result<File> {
+    fn open(&self, from: u64, version: Option<&str>) -> Result<Output> {
         if from == 0 {
             self.remove()?;
         }
         if let Some(version) = version {
-            std::fs::write(&self.version, version).map_err(|e| Error::io(&self.version, e))?;
+            replace(&self.version, version.as_bytes())?;
         }
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&self.path)
-            .map_err(|e| Error::io(&self.path, e))
+        Output::append(&self.path).map_err(|e| Error::io(&self.path, e))
     }
 }
 
@@ -213,7 +204,7 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
             }
         }
     }
-    file.sync_all().map_err(|e| Error::io(&part.path, e))?;
+    file.sync().map_err(|e| Error::io(&part.path, e))?;
     if let Some(total) = size.filter(|&size| size != there) {
         let why = format!("broke off at byte {there} of {total}");
         return Err(Broken::Passing(why));
