@@ -44,6 +44,8 @@ pub struct Staged {
     /// None once it has been renamed.
     temporary: Option<PathBuf>,
     path: PathBuf,
+    checksum: Option<u32>,
+    previous: Option<PathBuf>,
 }
 
 impl Staged {
@@ -58,7 +60,29 @@ impl Staged {
         let temporary = temporary.keep().map_err(|e| Error::io(folder, e.error))?;
         // The lock protects the file from [`sweep`], which removes nothing in a file system without locks.
         let _ = file.as_file().try_lock();
-        Ok(Self { file, temporary: Some(temporary), path: path.to_path_buf() })
+        Ok(Self {
+            file,
+            temporary: Some(temporary),
+            path: path.to_path_buf(),
+            checksum: None,
+            previous: None,
+        })
+    }
+
+    /// Keeps the file that is replaced, under the name `previous` in the same folder.
+    pub fn keeping(mut self, previous: PathBuf) -> Self {
+        self.previous = Some(previous);
+        self
+    }
+
+    /// Returns the path of the file in its place.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the CRC-32 of its bytes, if [`stage`] has written them.
+    pub fn checksum(&self) -> Option<u32> {
+        self.checksum
     }
 
     /// Returns the file, for writing.
@@ -85,6 +109,9 @@ impl Staged {
 
     fn rename(mut self) -> Result<()> {
         if let Some(temporary) = &self.temporary {
+            if let Some(previous) = self.previous.as_ref().filter(|_| self.path.exists()) {
+                disk::rename(&self.path, previous).map_err(|e| Error::io(previous, e))?;
+            }
             disk::rename(temporary, &self.path).map_err(|e| Error::io(&self.path, e))?;
         }
         self.temporary = None;
@@ -135,12 +162,34 @@ impl Drop for Scratch {
 
 /// Writes a temporary file for `path`; [`Staged::place`] puts it in place.
 pub fn stage(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Staged> {
-    let staged = Staged::begin(path)?;
-    let mut buffered = BufWriter::new(staged.file());
-    write(&mut buffered)?;
-    buffered.flush().map_err(|e| Error::io(path, e))?;
-    drop(buffered);
+    let mut staged = Staged::begin(path)?;
+    let checksum = {
+        let out = BufWriter::new(staged.file());
+        let mut summed = Summed { out, sum: crc32fast::Hasher::new() };
+        write(&mut summed)?;
+        summed.flush().map_err(|e| Error::io(path, e))?;
+        summed.sum.clone().finalize()
+    };
+    staged.checksum = Some(checksum);
     Ok(staged)
+}
+
+/// Computes the checksum of what is written.
+struct Summed<W> {
+    out: W,
+    sum: crc32fast::Hasher,
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let count = self.out.write(bytes)?;
+        self.sum.update(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// Writes `bytes` to a temporary file for `path`.

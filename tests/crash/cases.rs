@@ -60,18 +60,23 @@ fn file(folder: &Path) -> Result<String> {
     Ok(digest(&bytes))
 }
 
-const CONFIG: &str = r#"{"model_type":"bert","vocab_size":90,"hidden_size":8,"num_hidden_layers":2,
+pub const CONFIG: &str = r#"{"model_type":"bert","vocab_size":90,"hidden_size":8,"num_hidden_layers":2,
 "num_attention_heads":2,"intermediate_size":16,"max_position_embeddings":32,"type_vocab_size":2,
 "hidden_dropout_prob":0.1,"attention_probs_dropout_prob":0.1,"layer_norm_eps":1e-12,"initializer_range":0.3}"#;
 
-/// Returns all commands.
-pub fn all(place: &Place) -> Vec<Case> {
-    let corpus = corpus(place.folder.0.path());
+/// Writes data for `finetune sst-2`.
+pub fn sentiments(place: &Place) {
     let row = |i: usize| format!("it was a {} day\t{}\n", ["warm", "cold", "kind"][i % 3], i % 2);
     let rows: String = (0..12).map(row).collect();
     for name in ["train.tsv", "dev.tsv"] {
         place.folder.write(name, &format!("sentence\tlabel\n{rows}"));
     }
+}
+
+/// Returns all commands.
+pub fn all(place: &Place) -> Vec<Case> {
+    let corpus = corpus(place.folder.0.path());
+    sentiments(place);
     place.folder.write("small.json", CONFIG);
     let (out, config, base) = (place.out(), place.path("small.json"), place.path("base"));
     let data = place.folder.0.path();

@@ -12,6 +12,7 @@
 mod common;
 
 mod cases;
+mod matrix;
 mod place;
 mod power;
 #[path = "../downloads/server.rs"]
@@ -19,6 +20,7 @@ mod power;
 mod server;
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use cloze::files::watch::{Change, Death};
 
@@ -152,9 +154,18 @@ fn short(change: &Change) -> String {
     }
 }
 
-/// One test, because the changes of a whole process are watched.
+/// The changes of a whole process are watched, so one test at a time runs.
+static ONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn resumed_runs_are_equal_report_changes_or_are_refused() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    matrix::check();
+}
+
 #[test]
 fn nothing_is_lost_and_nothing_is_silent() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     cloze::notes::keep();
     let place = Place::new();
     let only = std::env::var("CLOZE_CRASH_CASE").unwrap_or_default();

@@ -74,8 +74,7 @@ impl Place {
         }
         let ended = catch_unwind(AssertUnwindSafe(|| (case.run)(again)));
         if death.is_some() {
-            let (_, died) = watch::end();
-            assert!(died, "{}: there was no such change", case.name);
+            watch::end();
         }
         let ended = match ended {
             Ok(Ok(())) => Ended::Well,

@@ -141,6 +141,13 @@ impl Disk {
         }
     }
 
+    /// Writes the files and folders below `root` to `to`.
+    pub fn write_as(&self, root: &Path, to: &Path) {
+        let moved = |path: &PathBuf| to.join(path.strip_prefix(root).unwrap());
+        let entries = self.entries.iter().map(|(path, entry)| (moved(path), entry.clone()));
+        Self { entries: entries.collect(), files: self.files.clone() }.write(to);
+    }
+
     fn digest(&self) -> String {
         let mut all = Vec::new();
         for (path, entry) in self.reachable() {
