@@ -90,12 +90,20 @@ impl Staged {
         &self.file
     }
 
-    /// Syncs all files, then renames each to its path.
-    pub fn place(files: Vec<Self>) -> Result<()> {
+    /// Syncs all files, then renames each to its path. The last one vouches for the others: it appears only when they
+    /// are on the disk in their places.
+    pub fn place(mut files: Vec<Self>) -> Result<()> {
         for staged in &files {
             let synced = staged.file.sync();
             synced.map_err(|e| Error::io(&staged.path, e))?;
         }
+        let last = files.pop();
+        Self::rename_all(files)?;
+        Self::rename_all(last.into_iter().collect())
+    }
+
+    /// Renames files to their paths, durably.
+    fn rename_all(files: Vec<Self>) -> Result<()> {
         let mut folders: Vec<PathBuf> = Vec::new();
         for staged in files {
             let folder = folder_of(&staged.path).to_path_buf();
