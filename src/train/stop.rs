@@ -1,7 +1,7 @@
 //! Ends a run early without loss: the training loop checks a flag at every step boundary.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -14,6 +14,9 @@ use crate::note;
 /// one to its process group.
 const ONE_REQUEST: Duration = Duration::from_secs(1);
 
+/// The stop that signals request.
+static OF_PROCESS: Mutex<Option<Stop>> = Mutex::new(None);
+
 /// A request to stop, shared between its sender and the training loop.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
@@ -25,6 +28,11 @@ impl Stop {
     /// A Ctrl-C at least a second after the first signal ends the process at once, because a step of a large model can
     /// take long. Other signals may be repeated: schedulers send several before they kill.
     pub fn on_signals() -> Result<Self> {
+        // One for the whole process: a signal is for all that it does.
+        let mut of_process = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stop) = &*of_process {
+            return Ok(stop.clone());
+        }
         let failed = |e| Error::Failed(format!("signals can't be watched: {e}"));
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(failed)?;
         if !hangup_is_ignored() {
@@ -49,7 +57,7 @@ impl Stop {
             }
         };
         std::thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
-        Ok(stop)
+        Ok(of_process.insert(stop).clone())
     }
 
     /// Requests the stop.

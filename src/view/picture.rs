@@ -16,6 +16,7 @@ use resvg::usvg::{Options, Tree};
 use super::png::encode;
 use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE};
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 
 /// Pixels of a PNG for each CSS pixel, for sharpness on fine screens and in print.
 const SCALE: u16 = 2;
@@ -164,7 +165,7 @@ pub fn save(svg: &str, path: &Path) -> Result<()> {
         Kind::Svg => svg.as_bytes().to_vec(),
         Kind::Png => png(svg)?,
     };
-    std::fs::write(path, bytes).map_err(|source| Error::io(path, source))
+    write_atomic(path, &bytes)
 }
 
 /// The kind of a picture's file.

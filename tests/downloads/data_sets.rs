@@ -318,7 +318,7 @@ fn no_server_sends_more_than_was_announced() {
     assert_contains(&message, "more than 5 bytes, its size");
     // A rest whose total size contradicts the part that exists.
     std::fs::write(dir.path().join("rest.part"), "a part").unwrap();
-    std::fs::write(dir.path().join("rest.part.version"), "\"one\"").unwrap();
+    std::fs::write(dir.path().join("rest.part.version"), "\"one\"\n6").unwrap();
     let rest = Server::start(|_| {
         Response::new(206, "rest").with("ETag", "\"one\"").with("Content-Range", "bytes 6-9/3")
     });

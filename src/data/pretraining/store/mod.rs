@@ -9,7 +9,6 @@ pub mod prepare;
 pub(super) mod shard;
 mod writing;
 
-use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -20,7 +19,7 @@ use self::manifest::Manifest;
 use self::shard::{Bytes, Shard};
 use self::writing::{ShardWriter, for_each_sentence};
 use crate::error::{Error, Result};
-use crate::files::create_folder;
+use crate::files::{Output, create_folder, folder_of, remove_if_there};
 use crate::text::{Paragraph, WordPiece};
 
 /// The tokens of a store of up to this many bytes are checked when it is opened: that takes a fraction of a
@@ -50,7 +49,7 @@ impl TokenStore {
                 let out = BufWriter::with_capacity(1 << 20, new_file(path)?);
                 let out = write(paragraphs, wordpiece, out, path)?;
                 let file = out.into_inner().map_err(|e| Error::io(path, e.into_error()))?;
-                Bytes::File(path.to_path_buf(), file)
+                Bytes::File(path.to_path_buf(), file.into_file())
             }
         };
         Self::new(vec![Shard::open(bytes)?], wordpiece.vocab_size())
@@ -154,12 +153,8 @@ fn write<W: Write>(
 }
 
 /// Creates a file to write and to read. Does not truncate an old file, which another run may still read.
-fn new_file(path: &Path) -> Result<File> {
-    create_folder(crate::files::folder_of(path))?;
-    if path.exists() {
-        fs::remove_file(path).map_err(|e| Error::io(path, e))?;
-    }
-    let mut options = File::options();
-    let options = options.read(true).write(true).create_new(true);
-    options.open(path).map_err(|e| Error::io(path, e))
+fn new_file(path: &Path) -> Result<Output> {
+    create_folder(folder_of(path))?;
+    remove_if_there(path)?;
+    Output::create_new(path).map_err(|e| Error::io(path, e))
 }
