@@ -230,7 +230,11 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
                 return Err(Error::Failed(message).into());
             }
             Ok(n) => {
-                file.write_all(&buffer[..n]).map_err(|e| Error::io(&part.path, e))?;
+                if let Err(e) = file.write_all(&buffer[..n]) {
+                    // On a full disk this may fail too: then the download begins anew.
+                    let _ = part.sync(&file, version, part.length());
+                    return Err(Error::io(&part.path, e).into());
+                }
                 there += n as u64;
                 bar.at(there);
                 if there - synced >= SYNC_EVERY {

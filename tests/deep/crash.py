@@ -22,7 +22,7 @@ CONFIG = {
 }  # fmt: skip
 CALLS = ["fsync", "rename", "unlink", "write", "mkdir"]
 KINDS = {"rename": "/^rename", "unlink": "/^unlink", "mkdir": "/^mkdir"}
-REFUSALS = ("was saved with another", "holds no model", "No such file", "is not finished", "is no store")
+REFUSALS = ("was saved with another", "holds no model", "is neither a folder", "No such file", "is not finished", "is no store")
 REPORTS = ("is continued from the state before", "from here on", "starting a fresh run")
 RESULT = re.compile(r"^(model\.safetensors|config\.json|vocab\.txt|tokenizer\.json|shard-.*|manifest\.json)$")
 
