@@ -9,7 +9,7 @@ use std::time::Duration;
 use ureq::http::{HeaderMap, Method};
 
 use crate::error::{Error, Result};
-use crate::files::{Output, folder_of, remove_if_there, rename, replace, sweep};
+use crate::files::{Output, remove_if_there, rename};
 use crate::note;
 
 use super::bar::TransferBar;
@@ -85,10 +85,6 @@ pub fn fetch(wanted: &Wanted) -> Result<String> {
         }
     }
     let part = Part::beside(wanted.to);
-    if part.path.exists() {
-        // A process that was killed may have left temporary files too.
-        sweep(folder_of(wanted.to))?;
-    }
     // Repeating what had been downloaded before is no progress.
     let (mut best, mut fruitless) = (part.length(), 0);
     loop {
@@ -114,8 +110,8 @@ pub fn fetch(wanted: &Wanted) -> Result<String> {
 /// An incomplete file.
 struct Part {
     path: PathBuf,
-    /// Holds the server's name of the file's version (see [`version`]), and in a second line how many bytes are on the
-    /// disk for certain.
+    /// Holds three lines: the server's name of the file's version (see [`version`]), how many bytes are on the disk for
+    /// certain, and the CRC-32 of these two, because a crash may leave half of them.
     note: PathBuf,
 }
 
@@ -136,15 +132,26 @@ impl Part {
     /// Returns the version of the part, and how many of its bytes are on the disk for certain.
     fn noted(&self) -> Option<(String, u64)> {
         let text = std::fs::read_to_string(&self.note).ok()?;
-        let (version, synced) = text.split_once('\n').unwrap_or((&text, ""));
-        Some((version.to_owned(), synced.parse().unwrap_or(0)))
+        let (noted, sum) = text.rsplit_once('\n')?;
+        let (version, synced) = noted.rsplit_once('\n')?;
+        let is_whole = format!("{:08x}", crc32fast::hash(noted.as_bytes())) == sum;
+        Some((version.to_owned(), synced.parse().ok()?)).filter(|_| is_whole)
     }
 
     /// Forces the bytes that came to the disk and notes their number.
     fn sync(&self, file: &Output, version: Option<&str>, bytes: u64) -> Result<()> {
         file.sync().map_err(|e| Error::io(&self.path, e))?;
-        let note = |version| replace(&self.note, format!("{version}\n{bytes}").as_bytes());
-        version.map_or(Ok(()), note)
+        let Some(version) = version else {
+            return Ok(());
+        };
+        let noted = format!("{version}\n{bytes}");
+        let sum = crc32fast::hash(noted.as_bytes());
+        let write = || {
+            let mut note = Output::open(&self.note)?;
+            note.set_len(0)?;
+            note.write_all(format!("{noted}\n{sum:08x}").as_bytes())
+        };
+        write().map_err(|e| Error::io(&self.note, e))
     }
 
     /// Cuts off what follows the first `bytes` ones.
@@ -223,7 +230,11 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
                 return Err(Error::Failed(message).into());
             }
             Ok(n) => {
-                file.write_all(&buffer[..n]).map_err(|e| Error::io(&part.path, e))?;
+                if let Err(e) = file.write_all(&buffer[..n]) {
+                    // On a full disk this may fail too: then the download begins anew.
+                    let _ = part.sync(&file, version, part.length());
+                    return Err(Error::io(&part.path, e).into());
+                }
                 there += n as u64;
                 bar.at(there);
                 if there - synced >= SYNC_EVERY {

@@ -7,6 +7,7 @@ no model yet, or is refused with a reason.
 
 import argparse
 import collections
+import json
 import pathlib
 import random
 import re
@@ -15,9 +16,13 @@ import subprocess
 import sys
 import tempfile
 
+CONFIG = {
+    "model_type": "bert", "vocab_size": 90, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 16, "max_position_embeddings": 64, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
+}  # fmt: skip
 CALLS = ["fsync", "rename", "unlink", "write", "mkdir"]
 KINDS = {"rename": "/^rename", "unlink": "/^unlink", "mkdir": "/^mkdir"}
-REFUSALS = ("was saved with another", "holds no model", "No such file", "is not finished", "is no store")
+REFUSALS = ("was saved with another", "holds no model", "is neither a folder", "No such file", "is not finished", "is no store")
 REPORTS = ("is continued from the state before", "from here on", "starting a fresh run")
 RESULT = re.compile(r"^(model\.safetensors|config\.json|vocab\.txt|tokenizer\.json|shard-.*|manifest\.json)$")
 
@@ -47,12 +52,16 @@ def main():
             (place / name).write_text("sentence\tlabel\n" + rows)
         (place / "text.txt").write_text("".join(f"One {i}. Two {i} went home.\n\n" for i in range(200)))
         base, out = place / "base", place / "out"
-        pretrain = [cloze, "pretrain", "--steps", "4", "--save-every", "1", "--eval-every", "2", "--out", out]
+        (place / "small.json").write_text(json.dumps(CONFIG))
+        small = ["--text", place / "text.txt", "--seq", "16", "--batch", "4", "--eval-sequences", "4"]
+        new = [cloze, "pretrain", "--size", place / "small.json", "--vocab-size", "90", *small]
+        pretrain = [*new, "--steps", "4", "--save-every", "1", "--eval-every", "2", "--out", out]
         finetune = [cloze, "finetune", "sst-2", "--data", place, "--model", base, "--out", out]
         finetune += ["--epochs", "2", "--batch", "8", "--save-every", "2", "--lr", "1e-3"]
-        distill = [cloze, "distill", "--teacher", base, "--out", out, "--steps", "3", "--save-every", "1"]
+        distill = [cloze, "distill", "--teacher", base, "--out", out, *small]
+        distill += ["--steps", "3", "--save-every", "1"]
         prepare = [cloze, "prepare", "--text", place / "text.txt", "--vocab", base / "vocab.txt", "--out", out]
-        made = run([cloze, "pretrain", "--steps", "2", "--out", base])
+        made = run([*new, "--steps", "2", "--out", base])
         assert made.returncode == 0, made.stderr
         masked = ["fill-mask", "--model", out, "a [MASK]"]
         rated = ["evaluate", "sst-2", "--data", place / "dev.tsv", "--model", out]
@@ -78,6 +87,7 @@ def main():
                 first = [text for thread, text in lines if thread == lines[0][0] and f"{call}" in text]
                 traced[call] = [n for n, text in enumerate(first, 1) if str(place) in text]
             expected = result(out)
+            print(f"{name}: {sum(map(len, traced.values()))} calls; so far: {dict(counts)}", flush=True)
             points = [(call, n) for call, numbers in traced.items() for n in numbers]
             for call, n in dice.sample(points, min(len(points), options.points // len(commands) + 1)):
                 at = f"{name}, killed at {call} {n}"
