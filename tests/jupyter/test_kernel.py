@@ -26,6 +26,8 @@ from driver import FIRST_CELL, Cell, WithKernel, children, gone, memory
 class KernelTest(WithKernel):
     """One kernel for all tests that leave it usable."""
 
+    ALONE = True
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()

@@ -46,6 +46,7 @@ class Running(unittest.TestCase):
 
 
 class FloodTest(Running):
+    ALONE = True
     LINE = 'let line = "x".repeat(99);\n'
 
     def test_ten_megabytes_arrive_whole(self):
@@ -277,6 +278,8 @@ class DeclaredTest(Running):
 
 
 class ManyTest(unittest.TestCase):
+    ALONE = True
+
     def test_two_kernels_are_independent(self):
         kernels = [start_new_kernel(kernel_name="cloze", startup_timeout=60) for _ in range(2)]
         answers = {}

@@ -64,7 +64,8 @@ impl Step {
 pub fn buckets(config: &Config, width: f64) -> Vec<f64> {
     let layout = Layout::new(config, &PRETRAINING);
     let buckets = reduction::buckets(layout.iter(), 0);
-    let bytes = |ranges: &Vec<Range<usize>>| ranges.iter().map(|range| width * range.len() as f64).sum();
+    let bytes =
+        |ranges: &Vec<Range<usize>>| ranges.iter().map(|range| width * range.len() as f64).sum();
     buckets.iter().map(bytes).collect()
 }
 
