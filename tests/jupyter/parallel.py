@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import unittest
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 AT_ONCE = 2
@@ -55,7 +55,8 @@ def main():
     failed, tests, times = [], 0, []
     for at_once, part in ((AT_ONCE, beside), (1, alone)):
         with ThreadPoolExecutor(at_once) as pool:
-            for name, code, output, seconds in pool.map(run, part):
+            for done in as_completed([pool.submit(run, name) for name in part]):
+                name, code, output, seconds = done.result()
                 print(f"\n-- {name}, {seconds:.0f} s\n{output}", flush=True)
                 count = re.search(r"^Ran (\d+) test", output, re.MULTILINE)
                 tests += int(count[1]) if count else 0

@@ -64,7 +64,7 @@ WAYS = {
 }
 # Ways that show all of the text as it is.
 WHOLE = ("print", "eprint", "cat", "cat to standard error", "a display of text")
-FORBIDDEN = "script, img, iframe, object, embed, b, svg[onload], a[href^='javascript' i], a[href^='data' i]"
+FORBIDDEN = "script, img, iframe, object, embed, b, svg[onload], a[href^='javascript' i]"
 
 
 class HostileNotebook(WithNotebook):
