@@ -3,7 +3,7 @@
 Run with the kernel installed below a prefix:
 
     cloze-kernel install --prefix "$P"
-    JUPYTER_PATH="$P/share/jupyter" python -m unittest discover -v tests/jupyter
+    JUPYTER_PATH="$P/share/jupyter" python tests/jupyter/parallel.py
 
 Times are printed; the assertions on them leave a factor of three for a busy machine.
 """
