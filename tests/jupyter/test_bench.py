@@ -21,8 +21,6 @@ def bench(*options, path=None):
 
 
 class BenchTest(unittest.TestCase):
-    ALONE = True
-
     def test_the_figures_of_a_kernel(self):
         run = bench("--repeat", "1", "--json")
         self.assertEqual(run.returncode, 0, run.stderr)
