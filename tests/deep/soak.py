@@ -26,8 +26,8 @@ FAULTS = ("signal", "signal", "signal", "full disk", "closed stderr", "clock", "
 # What a run may say when it ends by a fault.
 REASONS = ("No space left", "File too large", "train.tsv", "text.txt")
 # Seconds between two looks at a run, and seconds after which its memory is judged.
-LOOK, LONG = 0.05, 20
-# MiB by which the memory may grow from the second to the third quarter of a run.
+LOOK, LONG = 0.05, 15
+# MiB by which the memory may grow from the second to the last quarter of a run.
 GROWTH = 8
 
 
@@ -110,14 +110,11 @@ def start(command, place, fault):
 
 
 def judge(sizes, what):
-    """Returns by how many MiB the least memory grew from the second to the third quarter of a long run.
-
-    In the first quarter a run fills its buffers, and at its end it draws charts with fonts, for which it needs 40 MiB.
-    """
+    """Returns by how many MiB the memory of a long run grew; in its first quarter it fills its buffers."""
     part = len(sizes) // 4
     if LOOK * len(sizes) < LONG:
         return None
-    before, after = min(sizes[part:2 * part]), min(sizes[2 * part:3 * part])
+    before, after = min(sizes[part:2 * part]), min(sizes[-part:])
     assert after <= before + GROWTH, f"{what}: {before:.0f} MiB grew to {after:.0f}"
     return after - before
 
@@ -150,7 +147,8 @@ def go(command, place, fault, counts, growth):
         time.sleep(LOOK)
     if process.stderr:
         process.stderr.close()
-    grown = judge(sizes, command)
+    # A run that comes to its end draws charts, for which it needs 40 MiB more. Killed ones were training.
+    grown = judge(sizes, command) if process.returncode == -signal.SIGKILL else None
     if grown is not None:
         growth.append(grown)
     code, message = process.returncode, place.messages.read_text(encoding="utf-8")
