@@ -1,6 +1,6 @@
 """The page of `cloze attention` in a real browser, used by mouse and keyboard.
 
-Needs Chromium and Playwright as test_browser.py does, and `cloze` built. With the environment variable
+Needs Chromium and Playwright as browser.py does, and `cloze` built. With the environment variable
 CLOZE_TEST_MINILM, which names a model folder, a published model is looked at too.
 """
 
@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
-from test_browser import PATIENCE, browser_program, expect, sync_playwright
+from browser import PATIENCE, browser_program, expect, sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLOZE = ROOT / "target" / "debug" / "cloze"
