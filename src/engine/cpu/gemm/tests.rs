@@ -172,6 +172,19 @@ fn every_unit_passes_the_start_up_check() {
     }
 }
 
+/// The end of the second session would release the registers of the first.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn a_thread_has_one_session_of_the_tile_registers_at_a_time() {
+    let Some(amx) = amx::Amx::trapped() else {
+        return;
+    };
+    let first = blocked::Kernel::start(amx);
+    assert!(std::panic::catch_unwind(|| blocked::Kernel::start(amx)).is_err());
+    drop(first);
+    drop(blocked::Kernel::start(amx));
+}
+
 #[test]
 fn infinity_and_nan_stay_where_they_belong() {
     let (m, n, k) = (19, 35, 41);
