@@ -205,6 +205,7 @@ def main():
             place.close()
     for what, count in sorted(counts.items()):
         print(f"{count:6} {what}")
+    assert growth or options.minutes < 30, "no run was killed after it had trained for long"
     most = max(growth, default=0)
     print(f"{rounds} runs ended with the same bits; memory was judged {len(growth)} times and grew by at most {most:.1f} MiB")
 
