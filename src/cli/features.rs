@@ -213,7 +213,7 @@ impl Args {
 enum Sink {
     Stdout,
     Lines(std::io::BufWriter<Output>, PathBuf),
-    Tensors(Vectors),
+    Tensors(Box<Vectors>),
 }
 
 impl Sink {
@@ -236,7 +236,7 @@ impl Sink {
                     ("normalize", settings.normalize.to_string()),
                 ];
                 let tokens = settings.pool == Pool::None;
-                Self::Tensors(Vectors::create(path, width, tokens, &entries)?)
+                Self::Tensors(Box::new(Vectors::create(path, width, tokens, &entries)?))
             }
         })
     }
