@@ -289,7 +289,8 @@ mod tests {
             assert!(error.contains(".svg or .png"), "{error}");
             assert!(!folder.path().join(name).exists());
         }
-        assert!(chart().save(folder.path().join("none/a.png")).is_err());
+        assert!(saved("made/a.svg").is_ok(), "a missing folder is created");
+        assert!(chart().save(folder.path().join("a.svg/below.png")).is_err());
     }
 
     #[test]
