@@ -259,7 +259,7 @@ mod tests {
             ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().unwrap();
             std::fs::write(&path, bytes).unwrap();
             let message = read(&path, "text", 1).unwrap_err().to_string();
-            let expected = "a.parquet: the column text lies outside of the file";
+            let expected = "a.parquet: the column \"text\" lies outside of the file";
             assert!(message.contains(expected), "{message}");
         }
     }
