@@ -94,7 +94,7 @@ impl Stored {
         }
     }
 
-    /// Returns a header entry; None if there is none.
+    /// Returns a header entry, or None if the file lacks it.
     pub fn optional<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let Some(entry) = self.entry(name)? else {
             return Ok(None);

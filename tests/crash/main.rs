@@ -15,6 +15,7 @@ mod cases;
 mod matrix;
 mod place;
 mod power;
+// The tests of downloads use what these leave unused.
 #[path = "../downloads/server.rs"]
 #[allow(dead_code)]
 mod server;

@@ -153,9 +153,9 @@ def go(command, place, fault, counts, growth):
         growth.append(grown)
     code, message = process.returncode, place.messages.read_text(encoding="utf-8")
     finished = code == 0 and not json.loads(place.output.read_text(encoding="utf-8"))["stopped"]
-    # A signal stops a run in order, kills it, or ends it at once if it is the second one.
+    # A signal stops a run in order or kills it; a second SIGINT ends it at once.
     usual = [0] if fault in (None, "closed stderr", "clock") else [0, 1, 2]
-    usual += [-signal.SIGKILL, 129, 130, 143] if fault == "signal" else []
+    usual += [-signal.SIGKILL, 128 + signal.SIGINT] if fault == "signal" else []
     assert code in usual, (fault, code, message)
     assert code not in (1, 2) or any(reason in message for reason in REASONS), (fault, code, message)
     assert finished or fault not in (None, "closed stderr", "clock"), (fault, message)
