@@ -42,6 +42,17 @@ def browser_program():
     raise AssertionError(f"no Chromium on the PATH; looked for {', '.join(BROWSERS)}")
 
 
+def chromium(add_cleanup):
+    """Starts Chromium and returns it; `add_cleanup` receives what ends it."""
+    playwright = sync_playwright().start()
+    add_cleanup(playwright.stop)
+    # Its sandbox does not start in containers nor for root.
+    browser = playwright.chromium.launch(executable_path=browser_program(), args=["--no-sandbox"])
+    add_cleanup(browser.close)
+    expect.set_options(timeout=PATIENCE * 1000)
+    return browser
+
+
 class Lab:
     """A JupyterLab, or a Notebook, with its own folder, settings and port."""
 
@@ -121,17 +132,11 @@ class WithNotebook(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        program = browser_program()
+        browser = chromium(cls.addClassCleanup)
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         lab = Lab(pathlib.Path(folder.name))
         cls.addClassCleanup(lab.stop)
-        playwright = sync_playwright().start()
-        cls.addClassCleanup(playwright.stop)
-        # Chromium's sandbox does not start in containers nor for root.
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        cls.addClassCleanup(browser.close)
-        expect.set_options(timeout=PATIENCE * 1000)
         cls.lab, cls.browser = lab, browser
         cls.page = browser.new_page(viewport={"width": 1100, "height": 900})
         cls.page.set_default_timeout(PATIENCE * 1000)

@@ -9,7 +9,7 @@ import unittest
 import nbformat
 from nbformat.sign import NotebookNotary
 
-from browser import PATIENCE, RUNNING, Lab, WithNotebook, browser_program, expect, sync_playwright
+from browser import PATIENCE, RUNNING, Lab, WithNotebook, chromium, expect, sync_playwright
 
 
 class BrowserTest(WithNotebook):
@@ -259,24 +259,25 @@ class NotebookTest(unittest.TestCase):
         lab = Lab(pathlib.Path(folder.name), "notebook")
         self.addCleanup(lab.stop)
         lab.notebook("one.ipynb")
-        playwright = sync_playwright().start()
-        self.addCleanup(playwright.stop)
-        browser = playwright.chromium.launch(
-            executable_path=browser_program(), args=["--no-sandbox"]
-        )
-        self.addCleanup(browser.close)
-        expect.set_options(timeout=PATIENCE * 1000)
+        browser = chromium(self.addCleanup)
         page = browser.new_page(viewport={"width": 1100, "height": 900})
         page.set_default_timeout(PATIENCE * 1000)
         page.goto(f"http://127.0.0.1:{lab.port}/notebooks/one.ipynb?token={lab.token}")
         cells = page.locator(".jp-Notebook .jp-CodeCell")
-        expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]")).to_be_visible()
+        expect(cells).to_have_count(1)
 
         def run(code):
             cell = cells.nth(cells.count() - 1)
             cell.locator(".cm-content").click()
             page.keyboard.insert_text(code)
-            page.keyboard.press("Shift+Enter")
+            prompt = cell.locator(".jp-InputPrompt")
+            # Until the page has met its kernel it runs no cell, and nothing on it shows when it has.
+            deadline = time.time() + PATIENCE
+            while prompt.inner_text() == "[ ]:":
+                self.assertLess(time.time(), deadline, "the page did not run the cell")
+                cell.locator(".cm-content").click()
+                page.keyboard.press("Shift+Enter")
+                page.wait_for_timeout(1000)
             return cell
 
         first = run(

@@ -11,7 +11,7 @@ import unittest
 
 import mistune
 
-from browser import PATIENCE, browser_program, expect, sync_playwright
+from browser import chromium, expect, sync_playwright
 
 CLOZE = pathlib.Path(__file__).resolve().parents[2] / "target" / "debug" / "cloze"
 SCRIPT = "window.attacked=true"
@@ -33,11 +33,7 @@ class HostilePages(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        playwright = sync_playwright().start()
-        cls.addClassCleanup(playwright.stop)
-        cls.browser = playwright.chromium.launch(executable_path=browser_program(), args=["--no-sandbox"])
-        cls.addClassCleanup(cls.browser.close)
-        expect.set_options(timeout=PATIENCE * 1000)
+        cls.browser = chromium(cls.addClassCleanup)
         rows = cls.folder / f"{IMAGE}.csv"
         with open(rows, "w", encoding="utf-8", newline="") as file:
             table = csv.writer(file)
