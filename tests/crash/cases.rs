@@ -162,8 +162,15 @@ pub fn all(place: &Place) -> Vec<Case> {
     let convert = words(&["convert", text(&base), text(&out), "--json"]);
     let vocabulary = base.join("vocab.txt");
     let prepare = ["prepare", "--text", text(&corpus), "--vocab", text(&vocabulary), "--json"];
+    let stored = place.path("stored");
+    command(&words(&[&prepare[..], &["--out", text(&stored)]].concat())).unwrap();
+    let without = ["--text", text(&corpus), "--vocab-size", "90"];
+    let of_store: Vec<&str> =
+        pretrain.iter().copied().filter(|word| !without.contains(word)).collect();
+    let of_store = [&of_store[..], &["--store", text(&stored)]].concat();
     vec![
         case("pretrain", &nothing, with(&pretrain, &steps), &resume, model),
+        case("pretrain --store", &nothing, with(&of_store, &steps), &resume, model),
         case(
             "pretrain --resume",
             &shorter,

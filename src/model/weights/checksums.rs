@@ -1,8 +1,9 @@
-//! Checksums that show whether the files of a model folder belong together.
+//! Checksums that show whether the files of a model folder belong together and are undamaged.
 //!
 //! A save renames its files into place one after another, and people copy single files. So the
 //! header of the weights holds checksums of the configuration and the vocabulary that they were
-//! saved with. Files written by transformers have none and are accepted as they are.
+//! saved with, and one of the tensors, so that a flipped bit is found. Files written by transformers have none and are
+//! accepted as they are.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,6 +21,9 @@ use super::{CONFIG, Config};
 pub const CONFIG_ENTRY: &str = "cloze.config";
 /// The header entry of the vocabulary's checksum.
 pub const VOCABULARY_ENTRY: &str = "cloze.vocabulary";
+
+/// The header entry of the tensors' checksum.
+pub const TENSORS_ENTRY: &str = "cloze.tensors";
 
 /// Increment this if the checksums cover something else: other versions are ignored.
 const VERSION: &str = "1:";
@@ -49,6 +53,31 @@ pub fn of_config(config: &Config) -> String {
 /// Returns the checksum of the tokens in order and of the casing.
 pub fn of_vocabulary(wordpiece: &WordPiece) -> String {
     checksum(&json!([format!("{:?}", wordpiece.casing()), wordpiece.vocab_text()]))
+}
+
+/// Returns the checksum of the file's bytes after its header as it is stored.
+pub fn of_tensors(sum: crc32fast::Hasher) -> String {
+    format!("{VERSION}{:08x}", sum.finalize())
+}
+
+/// Returns an error if the tensors in the bytes of a safetensors file are not those that were saved.
+pub fn check_tensors(file: &Path, bytes: &[u8]) -> Result<()> {
+    let read = SafeTensors::read_metadata(bytes).map_err(|e| Error::file(file, e.to_string()))?;
+    let (header_length, header) = read;
+    let entries = header.metadata().as_ref();
+    let saved = entries.and_then(|entries| entries.get(TENSORS_ENTRY));
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&bytes[size_of::<u64>() + header_length..]);
+    let found = of_tensors(sum);
+    match saved.filter(|saved| saved.starts_with(VERSION)) {
+        Some(saved) if *saved != found => Err(Error::file(
+            file,
+            format!(
+                "is damaged: the checksum of its tensors is {found}, but it was saved with {saved}; copy or make it again"
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn checksum(what: &serde_json::Value) -> String {

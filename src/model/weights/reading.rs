@@ -7,7 +7,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::error::{Error, Result};
 
-use super::checksums::Checksums;
+use super::checksums::{Checksums, check_tensors};
 use super::files::WeightFiles;
 use super::writing::task_class;
 use super::{Config, Family, Layout, PRETRAINING, Parameter, Part};
@@ -59,6 +59,7 @@ impl<'a> Tensors<'a> {
                 let message = format!("is cut short or not a safetensors file ({e})");
                 Error::file(path, message)
             })?;
+            check_tensors(path, bytes)?;
             if let Some(name) = promised.iter().find(|name| parsed.tensor(name).is_err()) {
                 let message = format!("tensor {name}, which the index lists here, is missing");
                 return Err(Error::file(path, message));

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::files::{Staged, stage};
 
 use super::NumberFormat;
+use super::checksums::{TENSORS_ENTRY, of_tensors};
 
 /// A tensor to be written: converted to bytes only when it is written.
 pub struct TensorData<'a> {
@@ -47,7 +48,8 @@ impl<'a> TensorData<'a> {
 /// The longest header that readers of the format accept, in bytes.
 const MAX_HEADER: usize = 100_000_000;
 
-/// Writes named tensors with header entries to a temporary file for `path`: [`Staged::place`] renames it into place.
+/// Writes named tensors with header entries and the tensors' checksum to a temporary file for `path`:
+/// [`Staged::place`] renames it into place.
 ///
 /// The bytes are those of the safetensors crate, whose own function renames the file without
 /// syncing it to disk.
@@ -61,7 +63,10 @@ pub fn stage_tensors(
     let refused = |e: &dyn std::fmt::Display| Error::file(path, e.to_string());
     // In the given order: the crate's own map would change the order from run to run.
     let entry = |(name, value): &(&str, String)| ((*name).to_owned(), value.as_str().into());
-    let entries: Map<String, Value> = entries.iter().map(entry).collect();
+    let mut entries: Map<String, Value> = entries.iter().map(entry).collect();
+    let mut sum = crc32fast::Hasher::new();
+    tensors.iter().for_each(|(_, numbers)| sum.update(&numbers.data()));
+    entries.insert(TENSORS_ENTRY.to_owned(), of_tensors(sum).into());
     let mut header = Map::from_iter([("__metadata__".to_owned(), entries.into())]);
     let mut end = 0;
     for (name, numbers) in &tensors {

@@ -126,6 +126,27 @@ fn a_damaged_file_is_refused_with_the_tensor_named() {
 }
 
 #[test]
+fn a_flipped_bit_is_never_another_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(WEIGHTS);
+    let model = small();
+    model.write(folder.path()).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let (header, _) = SafeTensors::read_metadata(&whole).unwrap();
+    let data = size_of::<u64>() + header;
+    for at in 0..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << (at % 8);
+        std::fs::write(&path, &flipped).unwrap();
+        match Model::read_all(folder.path()) {
+            // Nothing depends on the spaces that fill the header up, nor on the names of checksums.
+            Ok(read) => assert!(at < data && read.values == model.values, "byte {at}"),
+            Err(e) => assert!(at < data || e.to_string().contains("is damaged"), "byte {at}: {e}"),
+        }
+    }
+}
+
+#[test]
 fn a_tensor_under_two_names_and_an_output_matrix_of_its_own_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let message = || Model::read_all(folder.path()).unwrap_err().to_string();

@@ -1,0 +1,152 @@
+"""Counts how many small mistakes the tests find.
+
+    python3 tests/deep/mutants.py FOLDER [--mutants 150] [--seed 27] [--again]
+
+`cargo mutants --list` names every change of an operator or a function's value in AREAS. A fixed seed draws from them;
+each is made in a copy of the repository in FOLDER, where the tests of its area run, the fastest first. A change that
+does not compile is replaced by the next one. Results are appended to FOLDER/results.jsonl, and a change that stands
+there is not tried again, so that an interrupted check continues; with --again those that no test found are.
+
+The exit code is 1 if fewer than 90 % are found.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LEAST = 0.9
+# A change that makes a test wait forever is found by the clock.
+PATIENCE = 900
+LIBRARY = ["--package", "cloze", "--lib"]
+
+
+def library(*names):
+    return [*LIBRARY, "--", *names]
+
+
+def binary(name, *names):
+    return ["--package", "cloze", "--test", name, "--", *names]
+
+
+# The sources and, for each, the arguments of `cargo test`, of which one must fail.
+AREAS = {
+    "src/eval": [
+        library("eval::", "tasks::", "train::"),
+        binary("training", "tasks::", "task_options::", "glue::"),
+        binary("command"),
+    ],
+    "src/data/pretraining": [
+        library("data::", "train::"), binary("data"), binary("training", "pretrain", "store::"),
+    ],
+    "src/data/squad": [
+        library("data::", "tasks::", "eval::"), binary("data"), binary("training", "tasks::", "own_data::"),
+    ],
+    "src/tasks": [
+        library("tasks::", "predict::", "train::"),
+        binary("training", "tasks::", "task_options::", "own_data::"),
+        binary("command"),
+    ],
+    "src/train": [library("train::", "tasks::", "cli::"), binary("training"), binary("crash")],
+    "src/files": [library("files::", "train::", "data::"), binary("crash"), binary("command")],
+    "kernel/src/session/rewrite.rs": [["--package", "cloze-kernel", "--bin", "cloze-kernel"]],
+    "kernel/src/session/outline.rs": [["--package", "cloze-kernel", "--bin", "cloze-kernel"]],
+}
+
+
+def area(mutant):
+    return next(area for area in AREAS if mutant["file"].startswith(area))
+
+
+def listed():
+    """Returns all changes in AREAS, of both packages, in an order of their own."""
+    files = [word for area in AREAS for word in ("--file", area if area.endswith(".rs") else f"{area}/**")]
+    command = ["cargo", "mutants", "--list", "--json", "--diff", "--workspace", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return sorted(json.loads(done.stdout), key=lambda mutant: mutant["name"])
+
+
+def cargo_test(tree, arguments):
+    """Returns "passed", "failed", "late" or "unfit" (it does not compile)."""
+    build = [*arguments[:arguments.index("--")], "--no-run"] if "--" in arguments else [*arguments, "--no-run"]
+    options = {"cwd": tree, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if subprocess.run(["cargo", "test", "--quiet", *build], **options, check=False).returncode:
+        return "unfit"
+    tests = subprocess.Popen(["cargo", "test", "--quiet", *arguments], start_new_session=True, **options)
+    try:
+        return "failed" if tests.wait(PATIENCE) else "passed"
+    except subprocess.TimeoutExpired:
+        subprocess.run(["pkill", "-KILL", "-s", str(tests.pid)], check=False)
+        tests.wait()
+        return "late"
+
+
+def judge(tree, mutant):
+    """Makes a change, runs the tests of its area until one fails, and takes the change back."""
+    subprocess.run(["git", "apply"], cwd=tree, input=mutant["diff"], text=True, check=True)
+    try:
+        for arguments in AREAS[area(mutant)]:
+            result = cargo_test(tree, arguments)
+            if result != "passed":
+                return result, " ".join(arguments)
+        return "passed", ""
+    finally:
+        subprocess.run(["git", "checkout", "--quiet", "."], cwd=tree, check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--mutants", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=27)
+    parser.add_argument("--again", action="store_true")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    tree, file = options.folder / "tree", options.folder / "results.jsonl"
+    if not tree.exists():
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree], cwd=ROOT, check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    subprocess.run(["git", "checkout", "--quiet", "--detach", head], cwd=tree, check=True)
+    for arguments in {" ".join(arguments): arguments for tests in AREAS.values() for arguments in tests}.values():
+        result = cargo_test(tree, arguments)
+        if result != "passed":
+            sys.exit(f"without a change, cargo test {' '.join(arguments)} {result}")
+    known = {}
+    if file.exists():
+        for line in file.read_text().splitlines():
+            known[json.loads(line)["name"]] = json.loads(line)
+    mutants = listed()
+    random.Random(options.seed).shuffle(mutants)
+    counts = collections.defaultdict(collections.Counter)
+    survivors, judged = [], 0
+    for mutant in mutants:
+        if judged == options.mutants:
+            break
+        name = mutant["name"]
+        if name not in known or (options.again and known[name]["result"] == "passed"):
+            began = time.time()
+            result, tests = judge(tree, mutant)
+            known[name] = {"name": name, "result": result, "tests": tests, "seconds": round(time.time() - began)}
+            with open(file, "a", encoding="utf-8") as results:
+                results.write(json.dumps(known[name]) + "\n")
+            print(f"{result}: {name} ({known[name]['seconds']} s)", flush=True)
+        result = known[name]["result"]
+        counts[area(mutant)][result] += 1
+        judged += result != "unfit"
+        if result == "passed":
+            survivors.append(name)
+    for where, results in counts.items():
+        print(where, dict(results))
+    print("\n".join(["not found by a test:", *survivors]))
+    found = 1 - len(survivors) / judged
+    print(f"{len(mutants)} possible changes; of {judged}, {found:.1%} found")
+    sys.exit(found < LEAST)
+
+
+if __name__ == "__main__":
+    main()
