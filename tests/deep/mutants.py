@@ -52,6 +52,9 @@ AREAS = {
         binary("training", "tasks::", "task_options::", "own_data::"),
         binary("command"),
     ],
+    "src/train/parallel": [
+        library("train::", "ranks::"), ["--package", "cloze", "--features", "mpi", "--test", "ranks"],
+    ],
     "src/train": [library("train::", "tasks::", "cli::"), binary("training"), binary("crash")],
     "src/files": [library("files::", "train::", "data::"), binary("crash"), binary("command")],
     "kernel/src/session/rewrite.rs": [["--package", "cloze-kernel", "--bin", "cloze-kernel"]],
@@ -88,7 +91,9 @@ def cargo_test(tree, arguments):
 
 def judge(tree, mutant):
     """Makes a change, runs the tests of its area until one fails, and takes the change back."""
-    subprocess.run(["git", "apply"], cwd=tree, input=mutant["diff"], text=True, check=True)
+    # The new name in its diff is the change's, not the file's.
+    patch = ["patch", "--quiet", "--no-backup-if-mismatch", mutant["file"]]
+    subprocess.run(patch, cwd=tree, input=mutant["diff"], text=True, check=True)
     try:
         for arguments in AREAS[area(mutant)]:
             result = cargo_test(tree, arguments)
