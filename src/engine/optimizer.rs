@@ -1,5 +1,5 @@
-//! AdamW and LAMB with decay groups, bias correction and clipping by the global norm: the settings
-//! and the state that every engine shares. The arithmetic is in `cpu/optimizer.rs` and
+//! AdamW, LAMB and Muon with decay groups, bias correction and clipping by the global norm: the settings
+//! and the state that every engine shares. The arithmetic is in `cpu/optimizer.rs`, `cpu/muon.rs` and
 //! `cuda/kernels/optimizer.rs`.
 //!
 //! Sources: Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv 1711.05101; You
@@ -18,6 +18,9 @@ pub enum Rule {
     Adamw,
     /// AdamW with each weight matrix's update scaled to the matrix's own norm: for large batches.
     Lamb,
+    /// Each weight matrix of the layers moves by its gradients' running mean with all singular values near one, the
+    /// other parameters by AdamW: fewer steps, each with more work. On the CPU only.
+    Muon,
 }
 
 /// The update rule and its constants.
@@ -58,9 +61,9 @@ pub struct Update {
 /// The optimizer's state: the running means of the gradients and of their squares.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Moments {
-    /// Running mean of the gradients.
+    /// Running mean of the gradients; Muon's is their decayed sum.
     pub first: Vec<f32>,
-    /// Running mean of the squared gradients.
+    /// Running mean of the squared gradients; zero where Muon updates.
     pub second: Vec<f32>,
 }
 

@@ -1,5 +1,6 @@
 //! The learning rate over a run: linear warm-up, then linear decay to zero (Devlin et al.,
-//! appendix A.2), decay along a cosine (Loshchilov and Hutter, arXiv 1608.03983), or none.
+//! appendix A.2), decay along a cosine (Loshchilov and Hutter, arXiv 1608.03983), a decay that begins late (Hägele et
+//! al., arXiv 2405.18392), or none.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +13,14 @@ pub enum Decay {
     Linear,
     /// Along half a cosine to zero.
     Cosine,
+    /// It stays at its highest until three fifths of the run are over, then falls along a line to zero.
+    Trapezoid,
     /// It stays at its highest.
     Constant,
 }
+
+/// The last part of the steps after the warm-up, in which [`Decay::Trapezoid`] falls.
+const LAST: f64 = 0.4;
 
 /// A schedule over `total` steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -49,6 +55,7 @@ impl Schedule {
             * match self.decay {
                 Decay::Linear => left,
                 Decay::Cosine => 0.5 - 0.5 * (std::f64::consts::PI * left).cos(),
+                Decay::Trapezoid => (left / LAST).min(1.0),
                 Decay::Constant => 1.0,
             }
     }
@@ -82,6 +89,14 @@ mod tests {
         let schedule = schedule(Decay::Constant);
         assert!((schedule.rate(5) - 0.5).abs() < 1e-12);
         assert!((10..=110).all(|step| schedule.rate(step) == 1.0));
+    }
+
+    #[test]
+    fn a_trapezoid_stays_at_the_peak_and_falls_at_the_end() {
+        let schedule = schedule(Decay::Trapezoid);
+        assert!((10..=70).all(|step| schedule.rate(step) == 1.0));
+        assert!((schedule.rate(91) - 20.0 / 101.0 / 0.4).abs() < 1e-12);
+        assert!((schedule.rate(110) - 1.0 / 101.0 / 0.4).abs() < 1e-12);
     }
 
     #[test]

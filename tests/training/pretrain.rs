@@ -271,6 +271,11 @@ fn micro_batches_and_recomputed_layers_change_nothing() {
     let out = folder.path().join("lamb");
     let message = fails([&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);
     assert_contains(&message, "--optimizer was lamb and is now adamw");
+
+    let muon = ["--optimizer", "muon", "--schedule", "trapezoid"];
+    let muon = losses("muon", &muon);
+    assert!((muon[1] / whole[1] - 1.0).abs() > 1e-4);
+    assert!(muon[1] < muon[0], "{muon:?}");
 }
 
 #[test]

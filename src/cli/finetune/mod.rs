@@ -352,7 +352,7 @@ impl Args {
             // That of the first run.
             learning_rate: recipe.rates[0],
             warmup: self.training.warmup,
-            decay: recipe.schedule,
+            decay: self.training.schedule,
             tuning: recipe.tuning,
             loss: recipe.loss.clone(),
             optimizer: self.training.optimizer(Optimizer::default()),

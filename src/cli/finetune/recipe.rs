@@ -11,7 +11,6 @@ use crate::model::{Config, Tuning};
 use crate::note;
 use crate::ranks::Ranks;
 use crate::train::loss::{Loss, balanced};
-use crate::train::schedule::Decay;
 
 /// The learning rates that the paper chooses from (Devlin et al., appendix A.3).
 const RATES: [f64; 4] = [5e-5, 4e-5, 3e-5, 2e-5];
@@ -56,9 +55,6 @@ pub(super) struct RecipeArgs {
         conflicts_with_all = ["lr", "frozen"]
     )]
     lr_search: Option<Vec<f64>>,
-    /// How the learning rate falls after the warm-up
-    #[arg(long, value_enum, default_value_t = Decay::Linear)]
-    schedule: Decay,
     /// Factor of the learning rate from each layer to the one below, such as 0.9
     #[arg(long, default_value_t = 1.0, value_name = "X", conflicts_with = "frozen")]
     layer_decay: f64,
@@ -127,7 +123,6 @@ pub(super) struct Recipe {
     pub(super) rates: Vec<f64>,
     /// The learning rate that suits the model.
     pub(super) usual_rate: f64,
-    pub(super) schedule: Decay,
     pub(super) tuning: Tuning,
     pub(super) loss: Loss,
     pub(super) balanced: bool,
@@ -211,7 +206,6 @@ impl RecipeArgs {
             batch: self.batch().times(ranks),
             rates,
             usual_rate,
-            schedule: self.schedule,
             tuning: self.tuning(config)?,
             loss: Loss { class_weights, label_smoothing: self.label_smoothing },
             balanced: self.sampling == Sampling::Balanced,

@@ -76,7 +76,7 @@ impl Args {
             .row(name, length)
             .row("batch", batch)
             .row("highest learning rate", rate)
-            .row("learning rate after the warm-up", option_name(recipe.schedule))
+            .row("learning rate after the warm-up", option_name(self.training.schedule))
             .row("share of steps with a rising rate", self.training.warmup)
             .row("optimizer", describe(optimizer))
             .row("dropout", model.config.hidden_dropout_prob)

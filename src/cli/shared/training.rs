@@ -13,6 +13,7 @@ use crate::model::Config;
 use crate::note;
 use crate::train::checkpoint::State;
 use crate::train::guard::{BadSteps, GuardSettings};
+use crate::train::schedule::Decay;
 
 #[derive(clap::Args)]
 pub(crate) struct TrainingArgs {
@@ -22,6 +23,9 @@ pub(crate) struct TrainingArgs {
     /// Share of the steps in which the learning rate rises; the paper's for pre-training is 0.01
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     pub(crate) warmup: f64,
+    /// How the learning rate falls after the warm-up
+    #[arg(long, value_enum, default_value_t = Decay::Linear)]
+    pub(crate) schedule: Decay,
     /// How gradients become updates
     #[arg(long, value_enum, default_value_t = Rule::Adamw)]
     optimizer: Rule,

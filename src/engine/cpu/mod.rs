@@ -18,6 +18,7 @@ mod layer;
 mod linear;
 pub(super) mod loss;
 mod masked_lm;
+mod muon;
 pub(super) mod norm;
 mod optimizer;
 mod run;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::muon;
 use crate::engine::optimizer::{Moments, Rule, Update};
 use crate::engine::simd::{LANES, Simd};
 use crate::model::{Layout, Parameter};
@@ -143,6 +144,10 @@ impl Update {
                 chunks.for_each(|chunk| update_means(step, chunk));
                 self.lamb(step, layout, parameters, moments, partials);
             }
+            Rule::Muon => {
+                chunks.for_each(|chunk| self.adamw(step, layout, chunk));
+                muon::step(self, step.clip, layout, parameters, gradients, &mut moments.first);
+            }
         }
         norm
     }
@@ -151,8 +156,11 @@ impl Update {
         if parameter.decay { self.optimizer.weight_decay } else { 0.0 }
     }
 
+    /// Updates the parameters that Muon doesn't, if it is the rule.
     fn adamw(&self, step: Step, layout: &Layout, chunk: Chunk<'_>) {
-        for (parameter, at) in chunk.segments(layout) {
+        let is_left =
+            |parameter: &Parameter| self.optimizer.rule == Rule::Muon && muon::takes(parameter);
+        for (parameter, at) in chunk.segments(layout).filter(|(p, _)| !is_left(p)) {
             let rate = self.learning_rate * f64::from(parameter.rate);
             let shrink = (1.0 - rate * self.decay(parameter)) as f32;
             let rate = rate as f32;

@@ -2,7 +2,7 @@
 
 use crate::engine::LossScale;
 use crate::engine::optimizer::{Rule, Update};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::device::{Address, Device, Element};
 use super::graphs::{Graphs, Key, Work};
@@ -82,6 +82,10 @@ impl Updater {
         let scale = self.scale();
         device.upload(self.step, &Step::new(update, scale).bytes())?;
         let rule = update.optimizer.rule;
+        if rule == Rule::Muon {
+            let why = "--optimizer muon: the GPU's engine has AdamW and LAMB only; give one of these, or --backend cpu";
+            return Err(Error::Usage(why.to_owned()));
+        }
         let key = Key {
             work: Work::Update,
             sizes: [0; 5],
@@ -116,9 +120,9 @@ impl Updater {
                 Element::Bf16 | Element::F16 => state.weights,
             },
         };
-        match rule {
-            Rule::Adamw => adamw(device, element, &parameters),
-            Rule::Lamb => lamb(device, element, &parameters, self.lamb_partials),
+        if rule == Rule::Lamb {
+            return lamb(device, element, &parameters, self.lamb_partials);
         }
+        adamw(device, element, &parameters)
     }
 }

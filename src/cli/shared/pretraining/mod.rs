@@ -285,6 +285,7 @@ impl RunArgs {
         let batch = self.batch * Ranks::of_process().size();
         let mut settings = Settings::new(self.steps, batch, lr);
         settings.schedule.warmup = (self.steps as f64 * self.training.warmup) as u64;
+        settings.schedule.decay = self.training.schedule;
         settings.save_every = self.save_every;
         settings.max_norm = self.max_grad_norm;
         settings.guard = self.training.guard();

@@ -126,6 +126,7 @@ pub(crate) fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
     vec![
         ("--steps", schedule.total.to_string()),
         ("--lr", schedule.peak.to_string()),
+        ("--schedule", option_name(schedule.decay)),
         ("the last step of the warm-up", schedule.warmup.to_string()),
         ("the last step of the first phase", first_until),
         ("--adam-beta2", optimizer.beta2.to_string()),
@@ -160,6 +161,7 @@ impl RunArgs {
         let recipe = recipe
             .row("highest learning rate", peak)
             .row("warm-up", warmup)
+            .row("learning rate after the warm-up", option_name(self.training.schedule))
             .row("optimizer", describe(settings.optimizer))
             .row("dropout", config.hidden_dropout_prob)
             .row("masking", masking)

@@ -143,6 +143,7 @@ fn bf16_products_are_those_of_the_rounded_factors_on_every_unit() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri takes hours")]
 fn three_bf16_products_come_close_to_f32_on_every_unit() {
     for unit in units() {
         for size in sizes() {

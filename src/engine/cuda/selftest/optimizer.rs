@@ -141,12 +141,11 @@ fn run_case(
         second: put(case, &moments.second, 1.0)?,
         copy,
     };
-    match update.optimizer.rule {
-        Rule::Adamw => kernels::adamw(case.device, element, &a)?,
-        Rule::Lamb => {
-            let partials = case.scratch(chunks.partials())?;
-            kernels::lamb(case.device, element, &a, partials)?;
-        }
+    if update.optimizer.rule == Rule::Lamb {
+        let partials = case.scratch(chunks.partials())?;
+        kernels::lamb(case.device, element, &a, partials)?;
+    } else {
+        kernels::adamw(case.device, element, &a)?;
     }
     let at = [a.values, a.gradients, a.first, a.second].map(|at| (at, single, total));
     let copied = if copy == Address::NONE { 0 } else { total };

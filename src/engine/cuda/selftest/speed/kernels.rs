@@ -387,10 +387,7 @@ fn optimizer(buffers: &mut Buffers<'_>, set: &Set, rule: Rule) -> Result<Work> {
     let copy = buffers.numbers(ELEMENT, total)?;
     let scratch = buffers.take(chunks.partials())?;
     // LAMB reads parameters and means again once it knows its ratios.
-    let numbers = match rule {
-        Rule::Adamw => 8.0,
-        Rule::Lamb => 11.0,
-    };
+    let numbers = if rule == Rule::Lamb { 11.0 } else { 8.0 };
     memory_bound((4.0 * numbers + ELEMENT.bytes() as f64) * total as f64, move |device| {
         let a = Parameters {
             chunks: &chunks,
@@ -403,10 +400,10 @@ fn optimizer(buffers: &mut Buffers<'_>, set: &Set, rule: Rule) -> Result<Work> {
             second,
             copy,
         };
-        match rule {
-            Rule::Adamw => kernels::adamw(device, ELEMENT, &a),
-            Rule::Lamb => kernels::lamb(device, ELEMENT, &a, scratch),
+        if rule == Rule::Lamb {
+            return kernels::lamb(device, ELEMENT, &a, scratch);
         }
+        kernels::adamw(device, ELEMENT, &a)
     })
 }
 
