@@ -225,6 +225,20 @@ pub(super) fn update(step: u64, rule: Rule) -> Update {
     }
 }
 
+#[test]
+fn muon_is_refused_before_anything_changes() {
+    let [config, _] = configs();
+    let made = engines(&config, &PRETRAINING, settings(Element::F32));
+    let Some((_, mut cuda, _)) = made else {
+        return;
+    };
+    let before = cuda.parameters().unwrap();
+    let refused = cuda.update(&update(1, Rule::Muon)).unwrap_err();
+    assert_eq!(refused.exit_code(), 2);
+    assert!(refused.to_string().contains("--backend cpu"), "{refused}");
+    assert_eq!(cuda.parameters().unwrap(), before);
+}
+
 /// Ten steps: lengths change from step to step and come again, so that recordings are made, replayed
 /// and not mistaken for each other.
 #[test]

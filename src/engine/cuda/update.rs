@@ -79,13 +79,13 @@ impl Updater {
         state: &State,
         update: &Update,
     ) -> Result<f64> {
-        let scale = self.scale();
-        device.upload(self.step, &Step::new(update, scale).bytes())?;
         let rule = update.optimizer.rule;
         if rule == Rule::Muon {
             let why = "--optimizer muon: the GPU's engine has AdamW and LAMB only; give one of these, or --backend cpu";
             return Err(Error::Usage(why.to_owned()));
         }
+        let scale = self.scale();
+        device.upload(self.step, &Step::new(update, scale).bytes())?;
         let key = Key {
             work: Work::Update,
             sizes: [0; 5],
