@@ -1,10 +1,10 @@
 """Counts how many small mistakes the tests find.
 
-    python3 tests/deep/mutants.py FOLDER [--mutants 150] [--seed 27] [--again]
+    python3 tests/deep/mutants.py FOLDER [--mutants 150] [--seed 27] [--jobs 2] [--again]
 
 `cargo mutants --list` names every change of an operator or a function's value in AREAS. A fixed seed draws from them;
-each is made in a copy of the repository in FOLDER, where the tests of its area run, the fastest first. A change that
-does not compile is replaced by the next one. Results are appended to FOLDER/results.jsonl, and a change that stands
+each is made in a copy of the repository in FOLDER, where the tests of its area run until one fails, the fastest first.
+A change that does not compile is replaced by the next one. Results are appended to FOLDER/results.jsonl, and a change that stands
 there is not tried again, so that an interrupted check continues; with --again those that no test found are.
 
 The exit code is 1 if fewer than 90 % are found.
@@ -12,11 +12,14 @@ The exit code is 1 if fewer than 90 % are found.
 
 import argparse
 import collections
+import concurrent.futures
 import json
 import pathlib
+import queue
 import random
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -62,6 +65,10 @@ AREAS = {
 }
 
 
+def all_tests():
+    return {" ".join(arguments): arguments for tests in AREAS.values() for arguments in tests}.values()
+
+
 def area(mutant):
     return next(area for area in AREAS if mutant["file"].startswith(area))
 
@@ -74,19 +81,34 @@ def listed():
     return sorted(json.loads(done.stdout), key=lambda mutant: mutant["name"])
 
 
+def builds(tree, arguments):
+    command = [*arguments[:arguments.index("--")], "--no-run"] if "--" in arguments else [*arguments, "--no-run"]
+    quiet = {"cwd": tree, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.run(["cargo", "test", "--quiet", *command], **quiet, check=False).returncode == 0
+
+
 def cargo_test(tree, arguments):
-    """Returns "passed", "failed", "late" or "unfit" (it does not compile)."""
-    build = [*arguments[:arguments.index("--")], "--no-run"] if "--" in arguments else [*arguments, "--no-run"]
-    options = {"cwd": tree, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    if subprocess.run(["cargo", "test", "--quiet", *build], **options, check=False).returncode:
+    """Returns "passed", "failed" (as soon as one test has), "late" or "unfit" (it does not compile)."""
+    if not builds(tree, arguments):
         return "unfit"
-    tests = subprocess.Popen(["cargo", "test", "--quiet", *arguments], start_new_session=True, **options)
-    try:
-        return "failed" if tests.wait(PATIENCE) else "passed"
-    except subprocess.TimeoutExpired:
+    quiet = {"cwd": tree, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    command = ["cargo", "test", *arguments]
+    tests = subprocess.Popen(command, **{**quiet, "stdout": subprocess.PIPE}, text=True, start_new_session=True)
+    late = threading.Event()
+
+    def end():
         subprocess.run(["pkill", "-KILL", "-s", str(tests.pid)], check=False)
-        tests.wait()
+
+    clock = threading.Timer(PATIENCE, lambda: (late.set(), end()))
+    clock.start()
+    failed = any(line.startswith("test ") and line.rstrip().endswith("FAILED") for line in tests.stdout)
+    if failed:
+        end()
+    code = tests.wait()
+    clock.cancel()
+    if late.is_set():
         return "late"
+    return "failed" if failed or code else "passed"
 
 
 def judge(tree, mutant):
@@ -104,21 +126,34 @@ def judge(tree, mutant):
         subprocess.run(["git", "checkout", "--quiet", "."], cwd=tree, check=True)
 
 
+def prepare(tree, head):
+    """Makes a copy of the repository and builds its tests."""
+    if not tree.exists():
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree], cwd=ROOT, check=True)
+    subprocess.run(["git", "checkout", "--quiet", "--detach", head], cwd=tree, check=True)
+    for arguments in all_tests():
+        if not builds(tree, arguments):
+            sys.exit(f"without a change, cargo test {' '.join(arguments)} does not compile")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--mutants", type=int, default=150)
     parser.add_argument("--seed", type=int, default=27)
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    tree, file = options.folder / "tree", options.folder / "results.jsonl"
-    if not tree.exists():
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree], cwd=ROOT, check=True)
+    file = options.folder / "results.jsonl"
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    subprocess.run(["git", "checkout", "--quiet", "--detach", head], cwd=tree, check=True)
-    for arguments in {" ".join(arguments): arguments for tests in AREAS.values() for arguments in tests}.values():
-        result = cargo_test(tree, arguments)
+    trees = queue.SimpleQueue()
+    for number in range(options.jobs):
+        tree = options.folder / f"tree{number}"
+        prepare(tree, head)
+        trees.put(tree)
+    for arguments in all_tests():
+        result = cargo_test(options.folder / "tree0", arguments)
         if result != "passed":
             sys.exit(f"without a change, cargo test {' '.join(arguments)} {result}")
     known = {}
@@ -127,24 +162,34 @@ def main():
             known[json.loads(line)["name"]] = json.loads(line)
     mutants = listed()
     random.Random(options.seed).shuffle(mutants)
-    counts = collections.defaultdict(collections.Counter)
-    survivors, judged = [], 0
-    for mutant in mutants:
-        if judged == options.mutants:
-            break
+
+    def result(mutant):
         name = mutant["name"]
-        if name not in known or (options.again and known[name]["result"] == "passed"):
-            began = time.time()
-            result, tests = judge(tree, mutant)
-            known[name] = {"name": name, "result": result, "tests": tests, "seconds": round(time.time() - began)}
-            with open(file, "a", encoding="utf-8") as results:
-                results.write(json.dumps(known[name]) + "\n")
-            print(f"{result}: {name} ({known[name]['seconds']} s)", flush=True)
-        result = known[name]["result"]
-        counts[area(mutant)][result] += 1
-        judged += result != "unfit"
-        if result == "passed":
-            survivors.append(name)
+        if name in known and not (options.again and known[name]["result"] == "passed"):
+            return known[name]["result"]
+        tree, began = trees.get(), time.time()
+        try:
+            found, tests = judge(tree, mutant)
+        finally:
+            trees.put(tree)
+        known[name] = {"name": name, "result": found, "tests": tests, "seconds": round(time.time() - began)}
+        with open(file, "a", encoding="utf-8") as results:
+            results.write(json.dumps(known[name]) + "\n")
+        print(f"{found}: {name} ({known[name]['seconds']} s)", flush=True)
+        return found
+
+    counts = collections.defaultdict(collections.Counter)
+    survivors, judged, at = [], 0, 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        # As many as are missing, until all of them compiled.
+        while missing := min(options.mutants - judged, len(mutants) - at):
+            drawn = mutants[at:at + missing]
+            at += missing
+            for mutant, found in zip(drawn, pool.map(result, drawn)):
+                counts[area(mutant)][found] += 1
+                judged += found != "unfit"
+                if found == "passed":
+                    survivors.append(mutant["name"])
     for where, results in counts.items():
         print(where, dict(results))
     print("\n".join(["not found by a test:", *survivors]))
