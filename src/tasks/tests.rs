@@ -136,6 +136,50 @@ fn labels_in_a_file_for_prediction_are_not_read() {
 }
 
 #[test]
+fn tasks_are_measured_by_their_official_metrics() {
+    let metrics = |name: &str, options: &Options, labels: Labels<'_>| {
+        let task = open(name, options, labels).unwrap();
+        assert_eq!(task.metric(), task.metrics()[0], "{name}");
+        task.metrics().join(" ")
+    };
+    // The labels of these tasks stand in no file.
+    let file = Path::new("unread");
+    for (name, expected) in [
+        ("cola", "mcc accuracy loss"),
+        ("ax", "mcc accuracy loss"),
+        ("mrpc", "accuracy f1 loss"),
+        ("qqp", "accuracy f1 loss"),
+        ("sts-b", "pearson spearman loss"),
+        ("sst-2", "accuracy loss"),
+        ("mnli", "accuracy loss"),
+        ("qnli", "accuracy loss"),
+        ("rte", "accuracy loss"),
+        ("wnli", "accuracy loss"),
+        ("squad", "f1 exact"),
+        ("squad2", "f1 exact"),
+        ("swag", "accuracy loss"),
+        ("codah", "accuracy loss"),
+    ] {
+        let own = own("text,label", Kind::Class);
+        assert_eq!(metrics(name, &own, Labels::Training(file)), expected, "{name}");
+    }
+    let mut config = Config::new(2, 128, 2, 512, 1000);
+    for (name, kind, labels, expected) in [
+        ("ner", Kind::Class, &["O", "B-PER"][..], "f1 precision recall accuracy loss"),
+        ("custom", Kind::Tokens, &["O", "B-PER"], "f1 precision recall accuracy loss"),
+        ("custom", Kind::Tokens, &["DET", "NOUN"], "accuracy macro_f1 loss"),
+        ("custom", Kind::Class, &["ham", "spam"], "accuracy f1 macro_f1 mcc loss"),
+        ("custom", Kind::Number, &[], "pearson spearman loss"),
+    ] {
+        if !labels.is_empty() {
+            config.set_labels(labels);
+        }
+        let own = own("text,label", kind);
+        assert_eq!(metrics(name, &own, Labels::Model(&config)), expected, "{name} {kind:?}");
+    }
+}
+
+#[test]
 fn an_unknown_label_is_named_beside_the_first_known_ones() {
     let names: Vec<String> = (0..500).map(|i| format!("label{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

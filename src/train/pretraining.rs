@@ -426,3 +426,45 @@ impl Pretraining {
         &mut self.trainer
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_models_start_with_wider_weights_and_no_dropout() {
+        let tiny = new_config(Size::Tiny);
+        assert_eq!(tiny.hidden_size, 128);
+        assert!((tiny.initializer_range - 0.9 / 128f64.sqrt()).abs() < 1e-9);
+        assert_eq!((tiny.hidden_dropout_prob, tiny.attention_probs_dropout_prob), (0.0, 0.0));
+        assert_eq!((learning_rate(&tiny), first_seq(&tiny)), (0.0015, Some(40)));
+        let base = new_config(Size::Base);
+        assert_eq!((base.initializer_range, base.hidden_dropout_prob), (0.02, 0.1));
+        assert_eq!((learning_rate(&base), first_seq(&base)), (1e-4, None));
+    }
+
+    #[test]
+    fn texts_of_ones_own_have_longer_sequences_and_a_trained_model_continues_slowly() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("book.txt");
+        let paragraph =
+            "The old house stood on the warm hill. Nobody had lived there for a year.\n";
+        std::fs::write(&file, format!("{paragraph}{paragraph}\n").repeat(40)).unwrap();
+        let config = || Config { num_hidden_layers: 1, ..new_config(Size::Tiny) };
+        let builder =
+            || Pretraining::builder().config(config()).seed(3).steps(1).vocabulary_size(200);
+        for (builder, expected) in [(builder(), 40), (builder().text([file]), 128)] {
+            let mut run = builder.build().unwrap();
+            let (data, held_out) = run.trainer().data();
+            assert_eq!((data.options().max_len, held_out.options().max_len), (expected, expected));
+            assert_eq!(data.options().seed, 3);
+            run.save(folder.path().join("out")).unwrap();
+        }
+        let out = folder.path().join("out");
+        let model = Model::read(&out, &PRETRAINING, None).unwrap();
+        let wordpiece = WordPiece::from_file(&WordPiece::file_in(&out), None).unwrap();
+        let more = Start::trained(model, wordpiece, Packing::Pairs);
+        assert!((more.learning_rate - 0.0003).abs() < 1e-12);
+        assert_eq!(more.first_seq, None);
+    }
+}

@@ -27,6 +27,7 @@ LEAST = 0.9
 # A change that makes a test wait forever is found by the clock.
 PATIENCE = 900
 LIBRARY = ["--package", "cloze", "--lib"]
+RANKS = ["--package", "cloze", "--features", "mpi", "--test", "ranks"]
 
 
 def library(*names):
@@ -56,9 +57,11 @@ AREAS = {
         binary("command"),
     ],
     "src/train/parallel": [
-        library("train::", "ranks::"), ["--package", "cloze", "--features", "mpi", "--test", "ranks"],
+        library("train::", "ranks::"), RANKS,
     ],
-    "src/train": [library("train::", "tasks::", "cli::"), binary("training"), binary("crash")],
+    "src/train": [
+        library("train::", "tasks::", "cli::"), binary("training"), binary("command"), binary("crash"), RANKS,
+    ],
     "src/files": [library("files::", "train::", "data::"), binary("crash"), binary("command")],
     "kernel/src/session/rewrite.rs": [["--package", "cloze-kernel", "--bin", "cloze-kernel"]],
     "kernel/src/session/outline.rs": [["--package", "cloze-kernel", "--bin", "cloze-kernel"]],

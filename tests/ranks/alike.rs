@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::common::{Folder, json, stdout, text};
+use crate::common::{Folder, assert_contains, json, stderr, stdout, text};
 use crate::{alone, corpus, count, pretraining, recorded, together};
 
 #[test]
@@ -32,7 +32,9 @@ fn in_any_order_the_losses_are_those_of_one_process() {
     let (folder, corpus) = corpus();
     let (a, b) = (folder.path("a"), folder.path("b"));
     alone(pretraining(&corpus, &a, &(4 * count()).to_string()));
-    together(count(), pretraining(&corpus, &b, "4"));
+    let several = together(count(), pretraining(&corpus, &b, "4"));
+    let expected = format!("{0} ranks, {0} on this host; this one has 1 of its threads", count());
+    assert_contains(&stderr(&several), &expected);
     close(&recorded(&a, "loss"), &recorded(&b, "loss"));
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{assert_contains, json, signal, stderr, text, wait_for};
+use crate::common::{Folder, assert_contains, json, signal, stderr, text, wait_for};
 use crate::{alone, corpus, mpirun, pretraining, recorded, together};
 
 /// Starts a long run on two ranks, and waits until it has trained for some steps.
@@ -107,6 +107,28 @@ fn ranks_that_disagree_are_refused_with_both_values() {
     assert_contains(&all, "seed: 5");
     assert_contains(&all, "seed: 6");
     assert!(!a.join("model.safetensors").exists());
+}
+
+#[test]
+fn ranks_that_disagree_about_a_fine_tuning_are_refused() {
+    let folder = Folder::new();
+    folder.write("train.tsv", "sentence\tlabel\na warm day\t1\na cold day\t0\n");
+    let args = |out: &str, seed: &str| {
+        folder.finetune_into(out, "sst-2", &["--seed", seed, "--split", "0"])
+    };
+    let mut command = mpirun(1);
+    command.args(args("a", "1")).args([
+        ":",
+        "-n",
+        "1",
+        env!("CARGO_BIN_EXE_cloze"),
+        "--threads",
+        "1",
+    ]);
+    let output = command.args(args("b", "2")).output().unwrap();
+    assert!(!output.status.success());
+    assert_contains(&stderr(&output), "error: the ranks disagree about the run: rank 0 has ");
+    assert!(!folder.path("a").join("model.safetensors").exists());
 }
 
 #[test]
