@@ -91,9 +91,9 @@ def builds(tree, arguments):
 
 
 def cargo_test(tree, arguments):
-    """Returns "passed", "failed" (as soon as one test has), "late" or "unfit" (it does not compile)."""
+    """Returns "passed", "failed" (as soon as one test has), "late" or "unfit" (it does not compile), and what failed."""
     if not builds(tree, arguments):
-        return "unfit"
+        return "unfit", ""
     quiet = {"cwd": tree, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     command = ["cargo", "test", *arguments]
     tests = subprocess.Popen(command, **{**quiet, "stdout": subprocess.PIPE}, text=True, start_new_session=True)
@@ -104,14 +104,16 @@ def cargo_test(tree, arguments):
 
     clock = threading.Timer(PATIENCE, lambda: (late.set(), end()))
     clock.start()
-    failed = any(line.startswith("test ") and line.rstrip().endswith("FAILED") for line in tests.stdout)
+    failures = (line for line in tests.stdout if line.startswith("test ") and line.rstrip().endswith("FAILED"))
+    failed = next(failures, "")
     if failed:
         end()
     code = tests.wait()
     clock.cancel()
+    what = " ".join([*arguments, *failed.split()[1:2]])
     if late.is_set():
-        return "late"
-    return "failed" if failed or code else "passed"
+        return "late", what
+    return ("failed", what) if failed or code else ("passed", "")
 
 
 def judge(tree, mutant):
@@ -121,9 +123,9 @@ def judge(tree, mutant):
     subprocess.run(patch, cwd=tree, input=mutant["diff"], text=True, check=True)
     try:
         for arguments in AREAS[area(mutant)]:
-            result = cargo_test(tree, arguments)
+            result, what = cargo_test(tree, arguments)
             if result != "passed":
-                return result, " ".join(arguments)
+                return result, what
         return "passed", ""
     finally:
         subprocess.run(["git", "checkout", "--quiet", "."], cwd=tree, check=True)
@@ -155,12 +157,13 @@ def main():
         tree = options.folder / f"tree{number}"
         prepare(tree, head)
         trees.put(tree)
-    for arguments in all_tests():
-        result = cargo_test(options.folder / "tree0", arguments)
-        if result != "passed":
-            sys.exit(f"without a change, cargo test {' '.join(arguments)} {result}")
     known = {}
-    if file.exists():
+    if not file.exists():
+        for arguments in all_tests():
+            result, what = cargo_test(options.folder / "tree0", arguments)
+            if result != "passed":
+                sys.exit(f"without a change, cargo test {what} {result}")
+    else:
         for line in file.read_text().splitlines():
             known[json.loads(line)["name"]] = json.loads(line)
     mutants = listed()
