@@ -16,6 +16,10 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 namespace cloze {
 
 constexpr size_t STACK = 96 << 10;
@@ -65,6 +69,9 @@ struct Machine {
     unsigned head = 0, queued = 0;
     Fiber* running = nullptr;
     jmp_buf home;
+    // The host thread's stack, if a sanitizer must know it.
+    const void* home_stack = nullptr;
+    size_t home_size = 0;
     unsigned threads = 0, live = 0, at_barrier = 0;
     uint3 block{}, blocks{}, block_size{};
     void (*entry)(void**) = nullptr;
@@ -105,6 +112,28 @@ struct Machine {
         return fiber;
     }
 
+    // AddressSanitizer must be informed when execution moves to another stack and has arrived there.
+    void moves_to(const void* stack, size_t size) {
+#ifdef __SANITIZE_ADDRESS__
+        __sanitizer_start_switch_fiber(nullptr, stack, size);
+#else
+        (void)stack, (void)size;
+#endif
+    }
+    void arrived() {
+#ifdef __SANITIZE_ADDRESS__
+        const void* from = nullptr;
+        size_t size = 0;
+        __sanitizer_finish_switch_fiber(nullptr, &from, &size);
+        const char* const at = static_cast<const char*>(from);
+        if (at < stacks || at >= stacks + STACK * MOST_THREADS) home_stack = from, home_size = size;
+#endif
+    }
+    [[noreturn]] void go_home(int why) {
+        moves_to(home_stack, home_size);
+        _longjmp(home, why);
+    }
+
     [[noreturn]] void resume(Fiber* fiber);
     void wait();
     void barrier(Place place);
@@ -120,18 +149,22 @@ extern thread_local Machine* machine;
 inline void fiber_main(unsigned high, unsigned low) {
     Fiber* self = reinterpret_cast<Fiber*>(uintptr_t(uint64_t(high) << 32 | low));
     // The machine may run on another host thread at the next block: nothing here is thread-local.
+    self->machine->arrived();
     for (;;) {
         self->machine->entry(self->machine->arguments);
         if (_setjmp(self->at) == 0) self->machine->finish();
+        self->machine->arrived();
     }
 }
 
 inline void Machine::resume(Fiber* fiber) {
     running = fiber;
+    char* const stack = stacks + STACK * size_t(fiber - fibers);
+    moves_to(stack, STACK);
     if (fiber->started) _longjmp(fiber->at, 1);
     fiber->started = true;
     getcontext(&fiber->start);
-    fiber->start.uc_stack.ss_sp = stacks + STACK * size_t(fiber - fibers);
+    fiber->start.uc_stack.ss_sp = stack;
     fiber->start.uc_stack.ss_size = STACK;
     fiber->start.uc_link = nullptr;
     const uint64_t self = reinterpret_cast<uintptr_t>(fiber);
@@ -146,6 +179,7 @@ inline __attribute__((noinline)) void Machine::wait() {
     Fiber* next = pop();
     if (!next) stuck();
     if (_setjmp(self->at) == 0) resume(next);
+    arrived();
 }
 
 // Waits for all threads that have not returned.
@@ -201,7 +235,7 @@ inline __attribute__((noinline)) void Machine::warp(unsigned mask, Collective co
 inline void Machine::finish() {
     running->state = Fiber::DONE;
     live--;
-    if (live == 0) _longjmp(home, 1);
+    if (live == 0) go_home(1);
     if (at_barrier == live) {
         // The last thread that others waited for has returned.
         Fiber* some = nullptr;
@@ -229,7 +263,7 @@ inline void Machine::fail(const char* what, const Fiber* a, const Fiber* b) {
         n += snprintf(message + n, sizeof message - n, "; thread %u at %s:%d", fiber->thread.x,
                       fiber->place.file, fiber->place.line);
     }
-    _longjmp(home, 2);
+    go_home(2);
 }
 
 inline void Machine::stuck() {
@@ -277,6 +311,7 @@ inline bool Machine::run_block() {
     case 0:
         resume(pop());
     case 1:
+        arrived();
         for (unsigned i = 0; i < GUARD; i++) {
             if (dynamic[dynamic_size + i] == 0xFF) continue;
             snprintf(message, sizeof message,
@@ -286,6 +321,7 @@ inline bool Machine::run_block() {
         }
         return true;
     default:
+        arrived();
         for (Fiber& fiber : fibers) fiber.started = false;
         return false;
     }
