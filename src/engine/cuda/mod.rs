@@ -5,7 +5,7 @@
 //! [`driver`] is a GPU, `emulated` runs the same kernels on the processor. [`state`] owns the flat
 //! buffers, [`arena`], [`shape`] and [`activations`] place the activations, [`batch`] uploads a
 //! batch, [`graphs`] records repeated steps, [`update`] is the optimizer, and
-//! [`reduction`] adds up the gradients of several ranks.
+//! [`reduction`] adds up the gradients of several ranks; [`watched`] measures a device launch by launch.
 //!
 //! Activations, their gradients and the factors of matrix products are stored in one format: f32,
 //! bf16, or f16 with a scaled loss. Parameters, their gradients, the optimizer, biases, LayerNorms'
@@ -26,6 +26,8 @@ pub mod driver;
 #[cfg(any(test, feature = "emulator"))]
 mod emulated;
 mod engine;
+#[cfg(any(test, feature = "cli"))]
+pub mod expected;
 mod forecast;
 mod graphs;
 mod heads;
@@ -44,6 +46,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod update;
+mod watched;
+mod ways;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -69,6 +73,7 @@ use self::run::{Model, Run};
 use self::shape::{MaskedLmMode, Purpose, Shape};
 use self::state::{State, download};
 use self::update::Updater;
+use self::ways::Ways;
 
 use super::memory::{self, Work as Load};
 use super::{Backend, BertEngine, LossWeights, Precision, PretrainingScores, Recompute, Setup};
@@ -78,6 +83,12 @@ pub use self::forecast::forecast;
 /// Opens the GPU of this machine; the error names what is missing.
 pub fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Gpu::open(probe()?)?))
+}
+
+/// Returns a device that prints each launch to stderr and waits for it, so that an error or a hang is that launch's.
+#[cfg(any(test, feature = "cli"))]
+pub(crate) fn waiting(device: Box<dyn Device>) -> Box<dyn Device> {
+    Box::new(watched::Watched::new(device, watched::Watch::Wait).0)
 }
 
 /// Opens the emulated device.
@@ -193,6 +204,7 @@ pub struct CudaEngine {
     device: RefCell<Box<dyn Device>>,
     config: Config,
     settings: Settings,
+    ways: Ways,
     state: State,
     model: Model,
     arena: Arena,
@@ -248,6 +260,7 @@ impl CudaEngine {
             device: RefCell::new(device),
             config: config.clone(),
             settings,
+            ways: Ways::of_process(),
             state,
             model,
             arena: Arena::default(),
@@ -312,14 +325,19 @@ impl CudaEngine {
         let (plan, scores) = (shape.plan(), Scores::of(&shape));
         self.check_memory(batch, purpose, &request, plan.bytes())?;
         let device = self.device.get_mut().as_mut();
-        let moved = self.arena.reserve(device, plan.bytes())?;
-        let head_inputs =
-            HeadInputs { left_to_right: self.config.is_decoder, ..request.head_inputs };
-        let (batch_on_device, elsewhere) =
-            self.staging.send(device, batch, head_inputs, dropout, self.config.vocab_size)?;
-        if moved || elsewhere {
+        // Whatever comes of it: a buffer that could not grow is gone too.
+        let moved = self.arena.reserve(device, plan.bytes());
+        if !matches!(moved, Ok(false)) {
             self.graphs.clear(device);
         }
+        moved?;
+        let head_inputs =
+            HeadInputs { left_to_right: self.config.is_decoder, ..request.head_inputs };
+        let sent = self.staging.send(device, batch, head_inputs, dropout, self.config.vocab_size);
+        if !matches!(sent, Ok((_, false))) {
+            self.graphs.clear(device);
+        }
+        let (batch_on_device, _) = sent?;
         let shape = self.shape(batch, purpose, &request);
         Ok(Prepared {
             batch: batch_on_device,
@@ -392,6 +410,7 @@ impl CudaEngine {
             device_batch: &prepared.batch,
             tf32: self.settings.tf32,
             dropout,
+            ways: self.ways,
         };
         let run = Run {
             pass,
