@@ -4,7 +4,7 @@
 //! kernels ([`kernels`]) and matrix products, [`run`] makes a step of them. They use a [`Device`]:
 //! [`driver`] is a GPU, `emulated` runs the same kernels on the processor. [`state`] owns the flat
 //! buffers, [`arena`], [`shape`] and [`activations`] place the activations, [`batch`] uploads a
-//! batch, [`graphs`] records repeated steps, [`update`] is the optimizer, and
+//! batch, which [`buckets`] fills up, [`graphs`] records repeated steps, [`update`] is the optimizer, and
 //! [`reduction`] adds up the gradients of several ranks; [`watched`] measures a device launch by launch.
 //!
 //! Activations, their gradients and the factors of matrix products are stored in one format: f32,
@@ -21,6 +21,7 @@ mod absent;
 mod activations;
 mod arena;
 mod batch;
+mod buckets;
 pub mod device;
 pub mod driver;
 #[cfg(any(test, feature = "emulator"))]
@@ -61,6 +62,7 @@ use crate::ranks::{Group, Ranks};
 use self::activations::{Activations, Scores};
 use self::arena::Arena;
 use self::batch::{DeviceBatch, HeadInputs, Staging};
+use self::buckets::{Filled, filled};
 use self::device::{Address, Device, Element};
 use self::driver::nccl::{Gpus, Nccl};
 use self::driver::{Gpu, Missing, probe, take_gpu};
@@ -221,6 +223,9 @@ struct Prepared {
     scores: Scores,
     /// The sizes of a recording's [`Key`].
     sizes: [usize; 5],
+    /// Rows and sequences on the device, with those that fill the batch.
+    rows: usize,
+    sequences: usize,
 }
 
 /// What a pass computes besides the encoder.
@@ -321,6 +326,26 @@ impl CudaEngine {
             Some(_) => Purpose::Training(self.settings.recompute),
             None => Purpose::Inference,
         };
+        // A teacher's outputs have no rows for what fills a batch.
+        let fills =
+            self.ways.buckets && dropout.is_some() && request.masked == MaskedLmMode::Scores;
+        let mut filled: Option<Filled> =
+            fills.then(|| filled(batch, request.head_inputs, c.positions())).flatten();
+        if let Some(more) = &filled {
+            let head_inputs = more.inputs(request.head_inputs);
+            let request = Request { head_inputs, ..request };
+            // Without room for more, the batch stays as it is.
+            if self.shape(&more.packed, purpose, &request).bytes() > self.room()? {
+                filled = None;
+            }
+        }
+        let (batch, request, longest) = match &filled {
+            None => (batch, request, batch.longest()),
+            Some(filled) => {
+                let head_inputs = filled.inputs(request.head_inputs);
+                (&filled.packed, Request { head_inputs, ..request }, filled.longest)
+            }
+        };
         let shape = self.shape(batch, purpose, &request);
         let (plan, scores) = (shape.plan(), Scores::of(&shape));
         self.check_memory(batch, purpose, &request, plan.bytes())?;
@@ -337,7 +362,8 @@ impl CudaEngine {
         if !matches!(sent, Ok((_, false))) {
             self.graphs.clear(device);
         }
-        let (batch_on_device, _) = sent?;
+        let (mut batch_on_device, _) = sent?;
+        batch_on_device.batch.longest = longest as u32;
         let shape = self.shape(batch, purpose, &request);
         Ok(Prepared {
             batch: batch_on_device,
@@ -346,11 +372,18 @@ impl CudaEngine {
             sizes: [
                 batch.rows(),
                 batch.sequences(),
-                batch.longest(),
+                longest,
                 head_inputs.rows.len(),
                 head_inputs.next_labels.len(),
             ],
+            rows: batch.rows(),
+            sequences: batch.sequences(),
         })
+    }
+
+    /// Returns the bytes that activations can take: the arena is released before a larger one is allocated.
+    fn room(&self) -> Result<u64> {
+        Ok(self.device.borrow().free_memory()? + self.arena.bytes())
     }
 
     /// Returns an error if the activations of a batch don't fit, with the number of sequences that
@@ -365,8 +398,7 @@ impl CudaEngine {
         if needs <= self.arena.bytes() {
             return Ok(());
         }
-        // The arena is released before a larger one is allocated.
-        let free = self.device.get_mut().free_memory()? + self.arena.bytes();
+        let free = self.room()?;
         if needs <= free {
             return Ok(());
         }

@@ -19,11 +19,13 @@ pub struct Ways {
     /// The algorithm of a product is the fastest of several that are measured, and is kept for later runs; otherwise
     /// it is the first that cuBLASLt suggests. `algorithms`.
     pub algorithms: bool,
+    /// Ragged batches are filled up to sizes that many share, so that their steps are recorded and replayed. `buckets`.
+    pub buckets: bool,
 }
 
 impl Ways {
     /// Everything is switched on.
-    pub const ALL: Self = Self { bias: true, algorithms: true };
+    pub const ALL: Self = Self { bias: true, algorithms: true, buckets: true };
 
     /// Returns those of this process. A name that is not known is reported once, and changes nothing.
     pub fn of_process() -> Self {
@@ -47,9 +49,10 @@ impl FromStr for Ways {
             match name {
                 "bias" => ways.bias = false,
                 "algorithms" => ways.algorithms = false,
+                "buckets" => ways.buckets = false,
                 _ => {
                     return Err(Error::Usage(format!(
-                        "{VARIABLE}: {name:?} is unknown: expected bias or algorithms"
+                        "{VARIABLE}: {name:?} is unknown: expected bias, algorithms or buckets"
                     )));
                 }
             }
@@ -69,6 +72,9 @@ mod tests {
         assert_eq!(one, Ways { bias: false, ..Ways::ALL });
         assert_eq!("algorithms, bias".parse::<Ways>().unwrap(), Ways { algorithms: false, ..one });
         let error = "bias,speed".parse::<Ways>().unwrap_err().to_string();
-        assert_eq!(error, "CLOZE_CUDA_WITHOUT: \"speed\" is unknown: expected bias or algorithms");
+        assert_eq!(
+            error,
+            "CLOZE_CUDA_WITHOUT: \"speed\" is unknown: expected bias, algorithms or buckets"
+        );
     }
 }

@@ -28,7 +28,7 @@ pub struct CrossEntropy {
     pub logits: Address,
     /// (f32)
     pub bias: Address,
-    /// (u32)
+    /// (u32) A row whose label is no class has no loss and no gradient.
     pub labels: Address,
     pub weight: f32,
     /// [`SCORED`] bytes per row, out.

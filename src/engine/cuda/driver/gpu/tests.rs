@@ -230,7 +230,7 @@ fn a_failed_allocation_names_the_free_memory() {
     let free = gpu.free_memory().unwrap();
     assert_eq!(free, (1 << 30) - WORKSPACE);
     let error = gpu.allocate(3 << 30).unwrap_err().to_string();
-    assert_eq!(error, "the GPU has no room for 3.0 GiB: 992 MiB of its memory are free");
+    assert_eq!(error, "the GPU has no room for 3.0 GiB: 768 MiB of its memory are free");
     // The device is not lost: work continues.
     let at = gpu.allocate(free).unwrap();
     assert_eq!((at.0 % 256, gpu.free_memory().unwrap()), (0, 0));
@@ -247,7 +247,7 @@ fn a_device_without_memory_for_the_workspace_is_an_error() {
     };
     let cache = Cache::at(fake.folder().join("cache"));
     let error = Gpu::with(fake.found(), cache, lookup).err().unwrap().to_string();
-    assert_eq!(error, "the GPU has no room for 32 MiB: 1 MiB of its memory are free");
+    assert_eq!(error, "the GPU has no room for 256 MiB: 1 MiB of its memory are free");
     fake.assert_clean();
 }
 

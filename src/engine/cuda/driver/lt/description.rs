@@ -175,7 +175,10 @@ mod tests {
                             );
                         }
                     }
-                    assert_eq!(d.to_string(), format!("{m}×{inner} F32 by {inner}×{n} in F32"));
+                    let letter = |transposed| if transposed { 'T' } else { 'N' };
+                    let (of_a, of_b) = (letter(a_transposed), letter(b_transposed));
+                    let expected = format!("{m}×{inner} F32 by {inner}×{n} in F32 ({of_a}{of_b})");
+                    assert_eq!(d.to_string(), expected);
                 }
             }
         }
