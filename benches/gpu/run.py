@@ -209,8 +209,6 @@ class Run:
         command = [self.cloze, "pretrain", "--out", self.out / "pretrained", "--steps", steps, "--dtype", "bf16", "--json"]
         command += ["--overwrite", *self.backend()]
         self.command("a pre-training curve", command, 60, kind="pretrain")
-        for name in ["model.safetensors", "trainer/state.safetensors", "trainer/previous.safetensors"]:
-            (self.out / "pretrained" / name).unlink(missing_ok=True)
 
 
 # ---- What is left behind.
@@ -260,7 +258,9 @@ def report(results, out):
             draw(results, size, kind, unit, out / f"{name}-{size}.svg")
     archive = out.parent / f"{out.name}.tar.gz"
     with tarfile.open(archive, "w:gz") as file:
-        file.add(out, out.name, filter=lambda entry: None if entry.name.endswith("/cloze") else entry)
+        # Neither the program nor weights.
+        left_out = ("/cloze", ".safetensors")
+        file.add(out, out.name, filter=lambda entry: None if entry.name.endswith(left_out) else entry)
 
 
 def machine():
