@@ -5,6 +5,7 @@ mod common;
 
 mod attention;
 mod bench_estimate;
+mod bench_launches;
 mod bench_scale;
 mod bench_train;
 mod convert;

@@ -3,6 +3,8 @@
 mod budget;
 mod cells;
 mod estimate;
+#[cfg(feature = "cuda")]
+mod launches;
 mod peer;
 mod scale;
 mod scaling;
@@ -34,6 +36,9 @@ enum Command {
     Infer(speed::Args),
     /// Estimate what a pre-training run costs: tokens, days, device-hours, money
     Estimate(estimate::Args),
+    /// List what a training step launches on a GPU, and how long that is expected to take; needs no GPU
+    #[cfg(feature = "cuda")]
+    Launches(launches::Args),
     /// Estimate how data-parallel training grows with the number of GPUs
     Scale(scale::Args),
     /// Time a notebook kernel's cells, or compare several kernels
@@ -50,10 +55,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Some(Command::Train(args)) => speed::run(args, Pass::Train),
         Some(Command::Infer(args)) => speed::run(args, Pass::Infer),
         Some(Command::Estimate(args)) => estimate::run(args),
+        #[cfg(feature = "cuda")]
+        Some(Command::Launches(args)) => launches::run(args),
         Some(Command::Scale(args)) => scale::run(args),
         Some(Command::Cells { options }) => cells::run(options),
         #[cfg(feature = "cuda")]
         None if args.selftest.asked() => selftest::run(args.selftest),
-        None => refuse!("expected train, infer, estimate, scale, cells, or --gpu-selftest"),
+        None => {
+            refuse!("expected train, infer, estimate, launches, scale, cells, or --gpu-selftest")
+        }
     }
 }

@@ -39,8 +39,6 @@ pub(crate) use self::dropout::Mask;
 use self::dropout::Rows;
 pub(super) use self::elementwise::STRIPE;
 use self::elementwise::add_bias;
-#[cfg(all(feature = "cuda", any(test, feature = "cli")))]
-pub(super) use self::elementwise::bias_gelu;
 pub use self::gemm::round_to_bf16;
 pub(crate) use self::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use self::heads::Head;

@@ -65,11 +65,6 @@ impl Staging {
         Ok((offsets.on_device(packed, self.device.at()), moved))
     }
 
-    /// Returns the device's memory, which the caller must release.
-    pub fn into_memory(self) -> Address {
-        self.device.at()
-    }
-
     /// Releases the device's memory.
     pub fn release(&mut self, device: &mut dyn Device) {
         self.device.release(device);
@@ -197,6 +192,7 @@ impl ArrayOffsets {
                 rows: packed.rows() as u32,
                 sequences: packed.sequences() as u32,
                 longest: packed.longest() as u32,
+                pairs: packed.ranges().map(|range| (range.len() as u64).pow(2)).sum(),
                 ids: at(self.ids),
                 segments: at(self.segments),
                 positions: at(self.positions),

@@ -95,18 +95,12 @@ impl Matrix {
     }
 }
 
-/// An operation on a product before it is stored. Biases are f32.
+/// An operation on a product before it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Epilogue {
     Nothing,
-    /// Adds a bias, one value per column.
-    Bias(Address),
-    /// Adds a bias, stores the sum in `before`, (rows, columns) of c's element, and its exact GELU
-    /// in c (an implementation that has only the tanh form must return an error).
-    BiasGelu {
-        bias: Address,
-        before: Address,
-    },
+    /// Adds a bias, one value per column, of c's element or f32.
+    Bias(Address, Element),
 }
 
 /// `c = alpha · a b`, or `c += alpha · a b`; sums are f32.
@@ -139,6 +133,41 @@ pub struct Properties {
     pub shared: u32,
     /// Version of the driver's CUDA, 13000 for 13.0; 0 without a driver.
     pub driver: u32,
+}
+
+/// The least that an operation costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Bytes that it reads and writes, each value once.
+    pub bytes: u64,
+    /// Operations of matrix products: two for each multiplication.
+    pub flops: u64,
+}
+
+impl Cost {
+    /// Returns the cost of reading or writing so many values of these elements, without products.
+    pub fn of_values(values: &[(Element, u64)]) -> Self {
+        Self { bytes: values.iter().map(|(e, count)| e.bytes() * count).sum(), flops: 0 }
+    }
+
+    /// Returns the cost of a product.
+    pub fn of_product(product: &Product) -> Self {
+        let values = |m: &Matrix| (m.element, m.rows as u64 * m.columns as u64);
+        let (a, b, c) = (values(&product.a), values(&product.b), values(&product.c));
+        let mut all = vec![a, b, c];
+        if product.add {
+            all.push(c);
+        }
+        let inner = product.a.shape().1 as u64;
+        Self { flops: 2 * c.1 * inner, ..Self::of_values(&all) }
+    }
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.flops += other.flops;
+    }
 }
 
 /// A point in the stream.
@@ -175,11 +204,19 @@ pub trait Device: Send {
     /// Sets bytes.
     fn fill(&mut self, at: Address, byte: u8, bytes: u64) -> Result<()>;
 
+    /// Names the cost of the next launch, for those who watch a device ([`super::watched`]).
+    fn announce(&mut self, _cost: Cost) {}
+
     /// Runs a kernel.
     fn launch(&mut self, kernel: Kernel, grid: Grid, arguments: &[Argument]) -> Result<()>;
 
     /// Multiplies matrices. An implementation that can't fuse the epilogue runs it afterwards.
     fn multiply(&mut self, product: &Product) -> Result<()>;
+
+    /// Returns the algorithms that were chosen for products, a line for each; empty if there is no choice.
+    fn algorithms(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Waits for all operations.
     fn synchronize(&mut self) -> Result<()>;

@@ -12,7 +12,7 @@ use crate::engine::{
     PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine, check_targets, missing_head,
 };
 use crate::error::Result;
-use crate::model::{Config, Dropout, Layout};
+use crate::model::{Config, Dropout, HeadInput, Layout};
 use crate::ranks::Ranks;
 
 use super::batch::HeadInputs;
@@ -252,7 +252,12 @@ impl TaskEngine for CudaEngine {
         let mut logits = self.download_rows(at, rows, shape.outputs, columns)?;
         loss(&mut logits);
         let scale = self.updater.scale() as f32;
-        let mut d_logits = vec![0.0; rows * columns];
+        // Zeros for what fills the batch.
+        let all = match shape.input {
+            HeadInput::Pooled => prepared.sequences,
+            HeadInput::Rows => prepared.rows,
+        };
+        let mut d_logits = vec![0.0; all * columns];
         let rows = d_logits.chunks_exact_mut(columns);
         for (to, from) in rows.zip(logits.chunks_exact(shape.outputs)) {
             for (to, from) in to.iter_mut().zip(from) {

@@ -72,14 +72,17 @@ impl Graphs {
                 let launched = work(device);
                 // Ended in any case: the device must stop recording.
                 let graph = device.end_capture();
+                if let (Err(_), Ok(graph)) = (&launched, &graph) {
+                    device.drop_graph(*graph);
+                }
                 launched?;
                 let graph = graph?;
-                device.replay(graph)?;
+                device.replay(graph).inspect_err(|_| device.drop_graph(graph))?;
                 Known::Recorded(graph)
             }
             Some((_, Known::Recorded(graph))) => {
                 self.replayed += 1;
-                device.replay(graph)?;
+                device.replay(graph).inspect_err(|_| device.drop_graph(graph))?;
                 Known::Recorded(graph)
             }
         };

@@ -102,7 +102,10 @@ impl Linear {
     ) -> Result<()> {
         let x = Matrix::new(x, element, n, self.inputs);
         let y = Matrix::new(y, y_element, n, self.outputs);
-        let bias = pass.value(self.bias);
+        let bias = match pass.ways.bias {
+            true => (pass.weight(self.bias, y_element), y_element),
+            false => (pass.value(self.bias), Element::F32),
+        };
         let weight = self.matrix(pass, element).t();
         multiply_with_bias(device, pass, x, weight, y, bias)
     }
@@ -139,14 +142,14 @@ impl Linear {
     }
 }
 
-/// `c = a b + bias`, with one f32 bias per column.
+/// `c = a b + bias`, with one bias per column, of c's element or f32.
 pub fn multiply_with_bias(
     device: &mut dyn Device,
     pass: Pass<'_>,
     a: Matrix,
     b: Matrix,
     c: Matrix,
-    bias: Address,
+    (bias, element): (Address, Element),
 ) -> Result<()> {
     device.multiply(&Product {
         a,
@@ -155,7 +158,7 @@ pub fn multiply_with_bias(
         alpha: 1.0,
         add: false,
         tf32: pass.tf32,
-        epilogue: Epilogue::Bias(bias),
+        epilogue: Epilogue::Bias(bias, element),
     })
 }
 

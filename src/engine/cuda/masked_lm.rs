@@ -144,7 +144,7 @@ impl MaskedLm {
         let normed = self.forward(device, pass, hidden, b)?;
         let words = self.words(pass);
         let logits = Matrix::new(b.logits, Element::F32, b.n, words.rows);
-        let bias = pass.value(self.bias);
+        let bias = (pass.value(self.bias), Element::F32);
         multiply_with_bias(device, pass, normed, words.t(), logits, bias)
     }
 

@@ -4,8 +4,8 @@
 //! kernels ([`kernels`]) and matrix products, [`run`] makes a step of them. They use a [`Device`]:
 //! [`driver`] is a GPU, `emulated` runs the same kernels on the processor. [`state`] owns the flat
 //! buffers, [`arena`], [`shape`] and [`activations`] place the activations, [`batch`] uploads a
-//! batch, [`graphs`] records repeated steps, [`update`] is the optimizer, and
-//! [`reduction`] adds up the gradients of several ranks.
+//! batch, which [`buckets`] fills up, [`graphs`] records repeated steps, [`update`] is the optimizer, and
+//! [`reduction`] adds up the gradients of several ranks; [`watched`] measures a device launch by launch.
 //!
 //! Activations, their gradients and the factors of matrix products are stored in one format: f32,
 //! bf16, or f16 with a scaled loss. Parameters, their gradients, the optimizer, biases, LayerNorms'
@@ -21,11 +21,14 @@ mod absent;
 mod activations;
 mod arena;
 mod batch;
+mod buckets;
 pub mod device;
 pub mod driver;
 #[cfg(any(test, feature = "emulator"))]
 mod emulated;
 mod engine;
+#[cfg(any(test, feature = "cli"))]
+pub mod expected;
 mod forecast;
 mod graphs;
 mod heads;
@@ -44,6 +47,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod update;
+mod watched;
+mod ways;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -57,6 +62,7 @@ use crate::ranks::{Group, Ranks};
 use self::activations::{Activations, Scores};
 use self::arena::Arena;
 use self::batch::{DeviceBatch, HeadInputs, Staging};
+use self::buckets::{Filled, filled};
 use self::device::{Address, Device, Element};
 use self::driver::nccl::{Gpus, Nccl};
 use self::driver::{Gpu, Missing, probe, take_gpu};
@@ -69,6 +75,7 @@ use self::run::{Model, Run};
 use self::shape::{MaskedLmMode, Purpose, Shape};
 use self::state::{State, download};
 use self::update::Updater;
+use self::ways::Ways;
 
 use super::memory::{self, Work as Load};
 use super::{Backend, BertEngine, LossWeights, Precision, PretrainingScores, Recompute, Setup};
@@ -78,6 +85,12 @@ pub use self::forecast::forecast;
 /// Opens the GPU of this machine; the error names what is missing.
 pub fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Gpu::open(probe()?)?))
+}
+
+/// Returns a device that prints each launch to stderr and waits for it, so that an error or a hang is that launch's.
+#[cfg(any(test, feature = "cli"))]
+pub(crate) fn waiting(device: Box<dyn Device>) -> Box<dyn Device> {
+    Box::new(watched::Watched::new(device, watched::Watch::Wait).0)
 }
 
 /// Opens the emulated device.
@@ -193,6 +206,7 @@ pub struct CudaEngine {
     device: RefCell<Box<dyn Device>>,
     config: Config,
     settings: Settings,
+    ways: Ways,
     state: State,
     model: Model,
     arena: Arena,
@@ -209,6 +223,9 @@ struct Prepared {
     scores: Scores,
     /// The sizes of a recording's [`Key`].
     sizes: [usize; 5],
+    /// Rows and sequences on the device, with those that fill the batch.
+    rows: usize,
+    sequences: usize,
 }
 
 /// What a pass computes besides the encoder.
@@ -248,6 +265,7 @@ impl CudaEngine {
             device: RefCell::new(device),
             config: config.clone(),
             settings,
+            ways: Ways::of_process(),
             state,
             model,
             arena: Arena::default(),
@@ -308,18 +326,44 @@ impl CudaEngine {
             Some(_) => Purpose::Training(self.settings.recompute),
             None => Purpose::Inference,
         };
+        // A teacher's outputs have no rows for what fills a batch.
+        let fills =
+            self.ways.buckets && dropout.is_some() && request.masked == MaskedLmMode::Scores;
+        let mut filled: Option<Filled> =
+            fills.then(|| filled(batch, request.head_inputs, c.positions())).flatten();
+        if let Some(more) = &filled {
+            let head_inputs = more.inputs(request.head_inputs);
+            let request = Request { head_inputs, ..request };
+            // Without room for more, the batch stays as it is.
+            if self.shape(&more.packed, purpose, &request).bytes() > self.room()? {
+                filled = None;
+            }
+        }
+        let (batch, request, longest) = match &filled {
+            None => (batch, request, batch.longest()),
+            Some(filled) => {
+                let head_inputs = filled.inputs(request.head_inputs);
+                (&filled.packed, Request { head_inputs, ..request }, filled.longest)
+            }
+        };
         let shape = self.shape(batch, purpose, &request);
         let (plan, scores) = (shape.plan(), Scores::of(&shape));
         self.check_memory(batch, purpose, &request, plan.bytes())?;
         let device = self.device.get_mut().as_mut();
-        let moved = self.arena.reserve(device, plan.bytes())?;
-        let head_inputs =
-            HeadInputs { left_to_right: self.config.is_decoder, ..request.head_inputs };
-        let (batch_on_device, elsewhere) =
-            self.staging.send(device, batch, head_inputs, dropout, self.config.vocab_size)?;
-        if moved || elsewhere {
+        // Whatever comes of it: a buffer that could not grow is gone too.
+        let moved = self.arena.reserve(device, plan.bytes());
+        if !matches!(moved, Ok(false)) {
             self.graphs.clear(device);
         }
+        moved?;
+        let head_inputs =
+            HeadInputs { left_to_right: self.config.is_decoder, ..request.head_inputs };
+        let sent = self.staging.send(device, batch, head_inputs, dropout, self.config.vocab_size);
+        if !matches!(sent, Ok((_, false))) {
+            self.graphs.clear(device);
+        }
+        let (mut batch_on_device, _) = sent?;
+        batch_on_device.batch.longest = longest as u32;
         let shape = self.shape(batch, purpose, &request);
         Ok(Prepared {
             batch: batch_on_device,
@@ -328,11 +372,18 @@ impl CudaEngine {
             sizes: [
                 batch.rows(),
                 batch.sequences(),
-                batch.longest(),
+                longest,
                 head_inputs.rows.len(),
                 head_inputs.next_labels.len(),
             ],
+            rows: batch.rows(),
+            sequences: batch.sequences(),
         })
+    }
+
+    /// Returns the bytes that activations can take: the arena is released before a larger one is allocated.
+    fn room(&self) -> Result<u64> {
+        Ok(self.device.borrow().free_memory()? + self.arena.bytes())
     }
 
     /// Returns an error if the activations of a batch don't fit, with the number of sequences that
@@ -347,8 +398,7 @@ impl CudaEngine {
         if needs <= self.arena.bytes() {
             return Ok(());
         }
-        // The arena is released before a larger one is allocated.
-        let free = self.device.get_mut().free_memory()? + self.arena.bytes();
+        let free = self.room()?;
         if needs <= free {
             return Ok(());
         }
@@ -392,6 +442,7 @@ impl CudaEngine {
             device_batch: &prepared.batch,
             tf32: self.settings.tf32,
             dropout,
+            ways: self.ways,
         };
         let run = Run {
             pass,

@@ -7,6 +7,7 @@ use super::batch::DeviceBatch;
 use super::device::{Address, Element};
 use super::kernels::{Batch, Heads, SiteDropout};
 use super::state::State;
+use super::ways::Ways;
 
 /// One pass over one batch.
 #[derive(Clone, Copy)]
@@ -18,6 +19,7 @@ pub struct Pass<'a> {
     pub tf32: bool,
     /// Whether dropout is applied.
     pub dropout: bool,
+    pub ways: Ways,
 }
 
 impl<'a> Pass<'a> {

@@ -11,17 +11,16 @@ use crate::error::Result;
 use crate::random::{Site, Stream};
 
 use super::device::{Address, Device, Element, Epilogue, Matrix, Product};
+use super::watched::{FLUSH, flush};
 
-/// Bytes that are written between two measurements to flush the cache.
-const FLUSH: u64 = 256 << 20;
 /// Number of measurements, of which the median counts, unless they take longer than [`PATIENCE`].
 const REPEATS: usize = 15;
 const PATIENCE: Duration = Duration::from_millis(600);
 
 /// Device buffers for measurements, filled with random numbers: zeros would be faster.
 pub struct Buffers<'a> {
-    pub device: &'a mut dyn Device,
-    pub allocated: Vec<Address>,
+    device: &'a mut dyn Device,
+    allocated: Vec<Address>,
     flush: Address,
 }
 
@@ -41,7 +40,7 @@ impl<'a> Buffers<'a> {
         done
     }
 
-    pub fn take(&mut self, bytes: u64) -> Result<Address> {
+    fn take(&mut self, bytes: u64) -> Result<Address> {
         let at = self.device.allocate(bytes)?;
         self.allocated.push(at);
         Ok(at)
@@ -76,13 +75,6 @@ impl<'a> Buffers<'a> {
         Ok(all)
     }
 
-    pub fn words(&mut self, words: &[u32]) -> Result<Address> {
-        let at = self.take(4 * words.len() as u64)?;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.device.upload(at, &bytes)?;
-        Ok(at)
-    }
-
     /// Returns the seconds of `work`, the median of several measurements.
     pub fn seconds(&mut self, work: &mut Launches<'_>) -> Result<f64> {
         for _ in 0..2 {
@@ -92,7 +84,7 @@ impl<'a> Buffers<'a> {
         let started = Instant::now();
         let mut all = Vec::new();
         while all.len() < REPEATS && (all.len() < 3 || started.elapsed() < PATIENCE) {
-            self.device.fill(self.flush, 1, FLUSH)?;
+            flush(self.device, self.flush)?;
             let from = self.device.mark()?;
             work(self.device)?;
             let to = self.device.mark()?;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
@@ -23,9 +23,12 @@ pub struct Entry {
     pub passed: Option<bool>,
     pub line: String,
     pub data: Value,
+    /// Whether the check took the device or its process with it.
+    pub lost: bool,
 }
 
 impl Entry {
+    /// Returns the entry of a check that took its process with it.
     pub fn failed(section: Section, name: &str, why: String) -> Self {
         Self {
             section,
@@ -33,6 +36,7 @@ impl Entry {
             passed: Some(false),
             data: json!({"error": &why}),
             line: why,
+            lost: true,
         }
     }
 
@@ -43,6 +47,7 @@ impl Entry {
             passed: None,
             line: "not run: the time was over, or too many processes were lost".into(),
             data: json!({}),
+            lost: false,
         }
     }
 
@@ -74,6 +79,8 @@ pub struct Report {
     emulated: bool,
     started: Instant,
     pub entries: Vec<Entry>,
+    /// How long each section took.
+    phases: Vec<(Section, Duration)>,
     folder: Option<PathBuf>,
     events: Option<File>,
 }
@@ -88,7 +95,19 @@ impl Report {
             }
             None => None,
         };
-        Ok(Self { emulated, started: Instant::now(), entries: Vec::new(), folder, events })
+        let (started, entries, phases) = (Instant::now(), Vec::new(), Vec::new());
+        Ok(Self { emulated, started, entries, phases, folder, events })
+    }
+
+    /// Notes how long a section took.
+    pub fn phase(&mut self, section: Section, time: Duration) {
+        self.phases.push((section, time));
+    }
+
+    /// Returns the seconds that a section took.
+    fn seconds(&self, section: Section) -> f64 {
+        let phase = self.phases.iter().find(|(phase, _)| *phase == section);
+        phase.map_or(0.0, |(_, time)| time.as_secs_f64())
     }
 
     /// Takes an entry, prints it, and writes it to the file.
@@ -141,6 +160,9 @@ impl Report {
             "failed": self.count(None, Some(false)),
             "not_run": self.count(None, None),
             "seconds": self.started.elapsed().as_secs_f64(),
+            "phases": self.phases.iter().map(|(section, time)| {
+                (section.name().to_owned(), time.as_secs_f64().into())
+            }).collect::<Map<_, _>>(),
             "sections": sections,
         })
     }
@@ -157,12 +179,14 @@ impl Report {
                 [Some(true), Some(false), None].map(|passed| self.count(Some(section), passed));
             if good + bad + none > 0 {
                 let name = section.name();
-                line(format!("{name:<9} {good} passed, {bad} failed, {none} not run"));
+                let seconds = self.seconds(section);
+                line(format!(
+                    "{name:<9} {good} passed, {bad} failed, {none} not run, {seconds:.0} s"
+                ));
             }
         }
         for entry in &self.entries {
-            let headline = matches!(entry.section, Section::Training)
-                || (entry.section == Section::Speed && !entry.name.contains("product "));
+            let headline = matches!(entry.section, Section::Speed | Section::Training);
             if entry.passed != Some(true) || headline {
                 line(entry.format());
             }

@@ -10,16 +10,25 @@ pub const VARIABLE: &str = "CLOZE_TEST_SELFTEST_WORKER";
 pub const WORKER: [&str; 4] =
     ["--exact", "cli::bench::selftest::tests::worker_process", "--quiet", "--nocapture"];
 
+/// Returns the value of [`VARIABLE`].
+pub fn variable(section: Section, skip: usize, wait: bool, args: &Args) -> String {
+    let matching = args.matching.as_deref().unwrap_or_default();
+    format!("{}|{skip}|{wait}|{matching}", section.name())
+}
+
 /// Runs a section for the tests below; does nothing on its own.
 #[test]
 fn worker_process() {
     let Ok(section) = std::env::var(VARIABLE) else {
         return;
     };
-    let (name, skip) = section.split_once(' ').unwrap();
+    let words: Vec<&str> = section.split('|').collect();
     let mut sections = Section::ALL.into_iter();
-    let section = sections.find(|section| section.name() == name).unwrap();
-    worker::serve(section, Scale::Short, true, skip.parse().unwrap()).unwrap();
+    let section = sections.find(|section| section.name() == words[0]).unwrap();
+    let (skip, wait) = (words[1].parse().unwrap(), words[2].parse().unwrap());
+    let matching = Some(words[3].to_owned());
+    let args = Args { skip, wait, matching, ..args().unwrap() };
+    worker::serve(section, &args).unwrap();
 }
 
 /// The options `--emulate --short`; None without a C++ compiler.
@@ -39,7 +48,27 @@ fn args() -> Option<Args> {
         short: true,
         worker: None,
         skip: 0,
+        wait: false,
+        matching: None,
     })
+}
+
+#[test]
+fn checks_are_found_by_their_names_and_run_launch_by_launch() {
+    let Some(args) = args() else { return };
+    let args = Args { matching: Some("norm_forward bf16".into()), ..args };
+    let got = checked(&args).unwrap().object();
+    assert_eq!(
+        (&got["passed"], &got["failed"], &got["not_run"]),
+        (&1.into(), &0.into(), &0.into())
+    );
+    assert_eq!(got["sections"]["kernels"][0]["check"], "norm_forward bf16");
+    assert!(got["phases"]["kernels"].as_f64().unwrap() > 0.0);
+    let line = launch_by_launch(&args, Section::Kernels, 0, None).unwrap();
+    assert!(line.contains(" cases, 0 failed"), "{line}");
+    let none = Args { matching: Some("no such check".into()), ..args };
+    let error = checked(&none).err().unwrap().to_string();
+    assert_eq!(error, "--match no such check: no check has a name with this text");
 }
 
 #[test]

@@ -11,18 +11,20 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::engine::cuda::device::Device;
-use crate::engine::cuda::selftest::{self, Ended, Scale, Section, Session};
+use crate::engine::cuda::selftest::{self, Ended, Section, Session};
 use crate::engine::cuda::{self, driver};
 use crate::error::{Error, Result};
 
 use super::Args;
 use super::report::Entry;
 
-fn open(emulate: bool) -> Result<Box<dyn Device>> {
-    match emulate {
-        true => cuda::open_emulated(),
-        false => cuda::open(),
-    }
+/// Opens the tested device; with `wait`, one that waits after each launch.
+fn open(emulate: bool, wait: bool) -> Result<Box<dyn Device>> {
+    let device = match emulate {
+        true => cuda::open_emulated()?,
+        false => cuda::open()?,
+    };
+    Ok(if wait { cuda::waiting(device) } else { device })
 }
 
 /// Returns an error if there is no device to test. Leaves opening a GPU to the workers.
@@ -36,14 +38,17 @@ pub fn available(emulate: bool) -> Result<()> {
 }
 
 /// Runs a section in this process; prints a line when a check begins and one when it ends.
-pub fn serve(section: Section, scale: Scale, emulate: bool, skip: usize) -> Result<()> {
-    let opened = || open(emulate);
-    let mut session = Session::new(&opened, scale);
-    let checks = selftest::checks(section, scale, emulate);
+pub fn serve(section: Section, args: &Args) -> Result<()> {
+    let opened = || open(args.emulate, args.wait);
+    let mut session = Session::new(&opened, args.scale());
+    let mut checks = args.checks(section);
+    if args.wait {
+        checks.truncate(args.skip + 1);
+    }
     let mut out = std::io::stdout().lock();
     let mut broken = None;
     let ended = selftest::run(
-        checks.get(skip..).unwrap_or_default(),
+        checks.get(args.skip..).unwrap_or_default(),
         &mut session,
         &mut |name, outcome| {
             let line = match outcome {
@@ -53,6 +58,7 @@ pub fn serve(section: Section, scale: Scale, emulate: bool, skip: usize) -> Resu
                     "passed": outcome.passed,
                     "line": outcome.line,
                     "data": outcome.data,
+                    "lost": outcome.lost,
                 }),
             };
             let written = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -95,11 +101,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn start(
-        section: Section,
-        #[cfg_attr(test, allow(unused))] args: &Args,
-        skip: usize,
-    ) -> Result<Self> {
+    pub fn start(section: Section, args: &Args, skip: usize, wait: bool) -> Result<Self> {
         let program = std::env::current_exe().map_err(|e| Error::io("<this program>", e))?;
         let mut command = Command::new(&program);
         #[cfg(not(test))]
@@ -110,10 +112,16 @@ impl Worker {
         #[cfg(test)]
         command
             .args(super::tests::WORKER)
-            .env(super::tests::VARIABLE, format!("{} {skip}", section.name()));
+            .env(super::tests::VARIABLE, super::tests::variable(section, skip, wait, args));
         #[cfg(not(test))]
-        for (given, option) in [(args.emulate, "--emulate"), (args.short, "--short")] {
+        for (given, option) in
+            [(args.emulate, "--emulate"), (args.short, "--short"), (wait, "--wait")]
+        {
             command.args(given.then_some(option));
+        }
+        #[cfg(not(test))]
+        if let Some(text) = &args.matching {
+            command.args(["--match", text]);
         }
         let mut child = command
             .stdin(Stdio::null())
@@ -181,6 +189,7 @@ impl Worker {
             name,
             passed: Some(object.get("passed")?.as_bool()?),
             line: object.get("line")?.as_str()?.to_owned(),
+            lost: object.get("lost")?.as_bool()?,
             data: object.get_mut("data")?.take(),
         })
     }
@@ -191,11 +200,16 @@ impl Worker {
             Some(status) => status.to_string(),
             None => "it still runs".to_owned(),
         };
-        // Its last lines may still be in the pipe.
+        format!("its process ended ({how}): {}", self.last_lines())
+    }
+
+    /// Returns the last lines of its stderr.
+    pub fn last_lines(&self) -> String {
+        // They may still be in the pipe.
         thread::sleep(Duration::from_millis(50));
         let lines = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        format!("its process ended ({how}): {}", lines.join(" | "))
+        lines.join(" | ")
     }
 
     /// Returns whether the last check that began has ended. A worker that ends here has lost the
@@ -223,9 +237,14 @@ impl Worker {
     }
 
     /// Ends the process if it still runs.
-    pub fn end(mut self) {
+    pub fn stop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
         self.wait();
+    }
+
+    /// Ends the process for good.
+    pub fn end(mut self) {
+        self.stop();
     }
 }

@@ -34,6 +34,13 @@ impl Cache {
         Self { folder: Some(folder) }
     }
 
+    /// Returns the file of a GPU's choices of algorithms.
+    pub(super) fn choices(&self, gpu: &str, library: &str) -> Option<PathBuf> {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let name: String = format!("products {gpu} {library}").chars().map(plain).collect();
+        Some(self.folder.as_ref()?.join(format!("{name}.json")))
+    }
+
     /// Returns a compiled source, from the cache if its file is intact. A folder that can't be
     /// written to costs time, but is no error.
     pub fn compiled(
@@ -71,6 +78,7 @@ fn key(nvrtc: &Nvrtc, source: &Source, element: Element, target: Target) -> Stri
     let (major, minor) = nvrtc.version();
     add(&major.to_le_bytes());
     add(&minor.to_le_bytes());
+    add(nvrtc.build().as_bytes());
     add(source.text.as_bytes());
     options(element, target).iter().for_each(|option| add(option.as_bytes()));
     let digest = context.finish();

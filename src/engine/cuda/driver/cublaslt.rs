@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use cudarc::cublaslt::sys as declared;
 use cudarc::cublaslt::sys::{
-    cublasComputeType_t as Compute, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
+    cublasComputeType_t as Compute, cublasLtHandle_t, cublasLtMatmulAlgo_t,
+    cublasLtMatmulAlgoConfigAttributes_t as AlgoAttribute, cublasLtMatmulDesc_t,
     cublasLtMatmulDescAttributes_t as DescAttribute, cublasLtMatmulHeuristicResult_t,
     cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t as PrefAttribute,
     cublasLtMatrixLayout_t, cudaDataType, cudaStream_t,
@@ -46,7 +47,16 @@ functions! {
         // Declared with an `enum` for the status, which numbers of newer libraries don't fit.
         fn cublasLtGetStatusString(u32) -> *const c_char;
     }
-    optional {}
+    optional {
+        fn cublasLtMatmulAlgoCheck(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, *const cublasLtMatmulAlgo_t,
+            *mut cublasLtMatmulHeuristicResult_t
+        );
+        fn cublasLtMatmulAlgoConfigGetAttribute(
+            *const cublasLtMatmulAlgo_t, AlgoAttribute, *mut c_void, usize, *mut usize
+        );
+    }
 }
 
 /// The library.

@@ -60,11 +60,12 @@ typedef uint32_t u32;
 
 // Live objects: memory, pinned memory, events, modules, graphs, streams, contexts, handles,
 // descriptors. All must be released at the end.
-static int alive, bad_calls, heuristics, lost;
+static int alive, bad_calls, heuristics, slow_products, lost;
 static u64 used;
 int fake_alive(void) { return alive; }
 int fake_bad_calls(void) { return bad_calls; }
 int fake_heuristics(void) { return heuristics; }
+int fake_slow_products(void) { return slow_products; }
 
 static int bad(const char* what) {
     fprintf(stderr, "fake CUDA: %s\n", what);
@@ -493,12 +494,6 @@ static void run_kernel(Work* work) {
         for (u64 i = 0; i < words[0] * words[1]; i++)
             put((void*)words[2], i, type,
                 get((void*)words[2], i, type) + ((float*)words[3])[i % words[1]]);
-    } else if (!strcmp(k->name, "bias_gelu")) {
-        // (n, width, x, bias, out)
-        for (u64 i = 0; i < words[0] * words[1]; i++) {
-            double x = get((void*)words[2], i, type) + ((float*)words[3])[i % words[1]];
-            put((void*)words[4], i, type, (float)(x * 0.5 * erfc(-x * 0.70710678118654752)));
-        }
     } else {
         bad("a kernel that it does not know");
     }
@@ -557,11 +552,11 @@ int nvrtcGetProgramLog(void* p, char* to) { strcpy(to, ((Program*)p)->log); retu
 // ---- cuBLASLt.
 
 typedef struct { int type; u64 rows, columns; int64_t leading; } Layout;
-typedef struct { int compute, scale, a, b, epilogue; const float* bias; } Operation;
+typedef struct { int compute, scale, a, b, epilogue; const void* bias; } Operation;
 typedef struct { u64 workspace; u32 reductions, alignments[4]; } Preference;
 typedef struct { u64 data[8]; } Algorithm;
 typedef struct { Algorithm algorithm; size_t workspace; int state; float waves; int reserved[4]; } Result;
-typedef struct { Operation operation; Layout a, b, d; const void *from_a, *from_b; void* to; float alpha, beta; } Product;
+typedef struct { Operation operation; Layout a, b, d; const void *from_a, *from_b; void* to; float alpha, beta; int slow; } Product;
 
 size_t cublasLtGetVersion(void) { return LT_VERSION; }
 const char* cublasLtGetStatusString(int status) { return status == 7 ? "CUBLAS_STATUS_INVALID_VALUE" : "another status"; }
@@ -618,26 +613,37 @@ static int allowed(const Operation* o, const Layout* a, const Layout* b, const L
     return inner == inner_too && rows == d->rows && columns == d->columns && inner && rows && columns
         && a->type == b->type && (d->type == 0 || d->type == a->type) && o->scale == 0
         && (o->compute == 68 || (o->compute == 77 && a->type == 0))
-        && (o->epilogue == 1 || (o->epilogue == 4 && d->type == 0));
+        && (o->epilogue == 1 || o->epilogue == 4);
 }
 int cublasLtMatmulAlgoGetHeuristic(void* handle, void* operation, void* a, void* b, void* c, void* d,
                                    void* preference, int asked, Result* results, int* count) {
     const Preference* p = preference;
     heuristics++;
-    if (handle != &alive || c != d || asked < 2) return 7;
+    if (handle != &alive || c != d || asked < 3) return 7;
     if (!allowed(operation, a, b, d)) return 15;
-    if (p->workspace != 32 << 20 || p->reductions != 2) bad("a preference");
-    // The first is unusable; an algorithm stores its request for later checks.
+    if (p->workspace != 256 << 20 || p->reductions != 2) bad("a preference");
+    // The first is unusable; an algorithm stores its request for later checks. The second is slow.
     results[0].state = 15;
-    results[1].state = 0, results[1].workspace = 1 << 20;
-    for (int i = 0; i < 4; i++) results[1].algorithm.data[i] = p->alignments[i];
-    *count = 2;
+    for (int which = 1; which < 3; which++) {
+        results[which].state = 0, results[which].workspace = 1 << 20;
+        for (int i = 0; i < 4; i++) results[which].algorithm.data[i] = p->alignments[i];
+        results[which].algorithm.data[4] = which;
+    }
+    *count = 3;
+    return 0;
+}
+int cublasLtMatmulAlgoCheck(void* handle, void* operation, void* a, void* b, void* c, void* d,
+                            const Algorithm* algorithm, Result* result) {
+    if (handle != &alive || c != d) return 7;
+    if (!allowed(operation, a, b, d) || algorithm->data[4] > 2) return 15;
+    result->state = 0, result->workspace = 1 << 20;
     return 0;
 }
 static void run_product(Work* work) {
     Product* p = work->more;
     const Operation* o = &p->operation;
     u64 inner = o->a ? p->a.rows : p->a.columns;
+    if (p->slow) clock_now += 5.0;
     for (u64 row = 0; row < p->d.rows; row++)
         for (u64 column = 0; column < p->d.columns; column++) {
             double sum = 0.0;
@@ -649,7 +655,7 @@ static void run_product(Work* work) {
             u64 at = column * (u64)p->d.leading + row;
             float value = p->alpha * (float)sum;
             if (p->beta != 0.0f) value += p->beta * get(p->to, at, p->d.type);
-            if (o->epilogue == 4) value += o->bias[row];
+            if (o->epilogue == 4) value += get(o->bias, row, p->d.type);
             put(p->to, at, p->d.type, value);
         }
 }
@@ -659,13 +665,14 @@ int cublasLtMatmul(void* handle, void* operation, const float* alpha, const void
                    size_t workspace_bytes, void* s) {
     if (lost) return 13;
     if (!entered || handle != &alive || c != d || c_layout != d_layout || !is_stream(s)) return 7;
-    if (!workspace || (u64)workspace % 256 || workspace_bytes != 32 << 20) return 7;
+    if (!workspace || (u64)workspace % 256 || workspace_bytes != 256 << 20) return 7;
     if (!allowed(operation, a_layout, b_layout, d_layout)) return 7;
     const void* places[] = {a, b, c, d};
     for (int i = 0; i < 4; i++)
         if ((u64)places[i] % algorithm->data[i]) return bad("less aligned than was said"), 7;
     Product* product = malloc(sizeof *product);
-    *product = (Product){*(Operation*)operation, *a_layout, *b_layout, *d_layout, a, b, d, *alpha, *beta};
+    *product = (Product){*(Operation*)operation, *a_layout, *b_layout, *d_layout, a, b, d, *alpha, *beta, algorithm->data[4] == 1};
+    if (product->slow) slow_products++;
     submit(s, (Work){.run = run_product, .more = product});
     return 0;
 }

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{CUevent, CUgraphExec, CUstreamCaptureMode};
 
 use super::api::{Functions, Status};
 use super::cache::Cache;
+use super::choices::Choices;
 use super::context::Context;
 use super::lt::description::Description;
 use super::lt::{Products, WORKSPACE};
@@ -19,17 +20,25 @@ use crate::engine::cuda::device::{
     Address, Argument, Device, Epilogue, Graph, Grid, Kernel, Mark, Matrix, Product, Properties,
 };
 use crate::engine::cuda::kernels::{self, Source};
+use crate::engine::cuda::ways::Ways;
 use crate::error::{Error, Result};
 use crate::memory::format_bytes;
 
 /// Maximum number of marks; older ones are overwritten.
 const MARKS: usize = 1024;
 
+/// Operations from which on the algorithms of a product are measured: smaller ones take no longer than their launch.
+const MEASURED: u64 = if cfg!(test) { 1_000_000 } else { 100_000_000 };
+/// Runs of each algorithm that is measured.
+const RUNS: usize = 4;
+
 /// A GPU and everything allocated on it. Fields are dropped in order: users of memory before it,
 /// and the context last.
 pub struct Gpu {
     recordings: Recordings,
     products: Products,
+    choices: Choices,
+    ways: Ways,
     modules: Modules,
     staging: Staging,
     marks: Marks,
@@ -52,9 +61,14 @@ impl Gpu {
         let context = Arc::new(context);
         let mut memory = Memory { context: context.clone(), allocated: BTreeMap::new() };
         let workspace = memory.allocate(WORKSPACE)?;
+        let lt = found.lt.clone();
+        let products = Products::new(context.clone(), lt, workspace)?;
+        let choices = cache.choices(&properties.name, &products.library());
         Ok(Self {
             modules: Modules::new(context.clone(), &found, cache, lookup)?,
-            products: Products::new(context.clone(), found.lt, workspace)?,
+            products,
+            choices: Choices::read(choices),
+            ways: Ways::of_process(),
             staging: Staging::new(context.clone()),
             recordings: Recordings {
                 context: context.clone(),
@@ -94,11 +108,70 @@ impl Gpu {
         }
         let beta = if product.add { 1.0 } else { 0.0 };
         let bias = match product.epilogue {
-            Epilogue::Bias(bias) => bias,
-            _ => Address::NONE,
+            Epilogue::Bias(bias, _) => bias,
+            Epilogue::Nothing => Address::NONE,
         };
         let addresses = (b.at, a.at, c.at);
+        self.plan(description, addresses, bias)?;
         self.products.multiply(description, addresses, (product.alpha, beta), bias)
+    }
+
+    /// Chooses an algorithm for a shape: the one that was kept for it, or the fastest of those that cuBLASLt suggests,
+    /// which is kept.
+    fn plan(
+        &mut self,
+        description: Description,
+        (left, right, _): (Address, Address, Address),
+        bias: Address,
+    ) -> Result<()> {
+        if self.products.knows(&description) {
+            return Ok(());
+        }
+        let kept = self.ways.algorithms.then(|| self.choices.get(&description)).flatten();
+        let all = self.products.plan(&description, kept)?;
+        let measured = self.ways.algorithms && description.flops() >= MEASURED;
+        if all.len() < 2 || !measured || self.recordings.recording {
+            return Ok(());
+        }
+        // Without room for another result, the first one stays.
+        let Ok(scratch) = self.memory.allocate(description.result_bytes()) else {
+            return Ok(());
+        };
+        let (mut best, mut least) = (all[0], f64::INFINITY);
+        for algorithm in all {
+            self.products.choose(&description, algorithm);
+            // One that fails is none to choose; a lost device is reported by the product itself.
+            let seconds = self.least_seconds(description, (left, right, scratch), bias);
+            if let Ok(seconds) = seconds
+                && seconds < least
+            {
+                (best, least) = (algorithm, seconds);
+            }
+        }
+        self.memory.release(scratch);
+        self.products.choose(&description, best);
+        self.choices.keep(&description, &best);
+        Ok(())
+    }
+
+    /// Returns the seconds of the fastest of some runs of a product.
+    fn least_seconds(
+        &mut self,
+        description: Description,
+        addresses: (Address, Address, Address),
+        bias: Address,
+    ) -> Result<f64> {
+        let mut least = f64::INFINITY;
+        for run in 0..RUNS {
+            let from = self.marks.mark()?;
+            self.products.multiply(description, addresses, (1.0, 0.0), bias)?;
+            let to = self.marks.mark()?;
+            // The first one may load the kernel.
+            if run > 0 {
+                least = least.min(self.marks.seconds(from, to)?);
+            }
+        }
+        Ok(least)
     }
 
     /// Zeroes a matrix, but not the gaps between its rows.
@@ -194,7 +267,7 @@ impl Device for Gpu {
         self.modules.launch(kernel, grid, arguments)
     }
 
-    /// Biases are f32. If an epilogue needs a separate kernel, its matrices must have no gaps.
+    /// A kernel adds a bias of another element than the result's; then the result must have no gaps.
     fn multiply(&mut self, product: &Product) -> Result<()> {
         self.context.enter()?;
         let description = Description::of(product)?;
@@ -208,21 +281,17 @@ impl Device for Gpu {
         };
         match product.epilogue {
             Epilogue::Nothing => self.multiply_plainly(product, description),
-            Epilogue::Bias(_) if description.bias => self.multiply_plainly(product, description),
-            Epilogue::Bias(bias) => {
+            Epilogue::Bias(..) if description.bias => self.multiply_plainly(product, description),
+            Epilogue::Bias(bias, _) => {
                 let size = size()?;
                 self.multiply_plainly(product, description)?;
                 kernels::add_bias(self, c.element, size, c.at, bias)
             }
-            Epilogue::BiasGelu { bias, before } => {
-                let size = size()?;
-                let into = Matrix { at: before, ..*c };
-                let product = Product { c: into, ..*product };
-                self.multiply_plainly(&product, Description::of(&product)?)?;
-                kernels::bias_gelu(self, c.element, size, before, bias, c.at)?;
-                kernels::add_bias(self, c.element, size, before, bias)
-            }
         }
+    }
+
+    fn algorithms(&self) -> Vec<String> {
+        self.products.algorithms()
     }
 
     fn synchronize(&mut self) -> Result<()> {

@@ -2,25 +2,26 @@
 //!
 //! cuBLASLt is column-major, so a row-major `c = a b` becomes `cᵀ = bᵀ aᵀ` ([`description`]). Every
 //! algorithm it may choose sums in f32; split sums are added in f32 too, in a fixed order.
-//! Algorithms are chosen once per shape and stored. Any alignment that fits the elements is
+//! Algorithms are chosen once per shape. Any alignment that fits the elements is
 //! correct, but 16 bytes are fast, so logits of 30,522 words have rows 30,528 apart.
 //!
-//! Biases are f32. cuBLASLt can only add a bias of the result's own type, so it does that for f32
-//! results; for others [`Epilogue::Bias`](crate::engine::cuda::device::Epilogue) is a kernel after
-//! the product. Its GELU is the tanh form, which is never used: BERT's is the exact one by erf
-//! (Devlin et al. 2018 use `tf.erf`; arXiv 1606.08415 has both).
+//! cuBLASLt adds a bias of the result's own type; one in f32 to a result in 16 bits is added by a kernel after the
+//! product ([`Epilogue::Bias`](crate::engine::cuda::device::Epilogue)). Its GELU is the tanh form, which is never used:
+//! BERT's is the exact one by erf (Devlin et al. 2018 use `tf.erf`; arXiv 1606.08415 has both).
 
 pub(super) mod description;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
 use cudarc::cublaslt::sys::{
     cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtHandle_t,
-    cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t as DescAttribute,
+    cublasLtMatmulAlgo_t, cublasLtMatmulAlgoConfigAttributes_t as AlgoAttribute,
+    cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t as DescAttribute,
     cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
     cublasLtMatmulPreferenceAttributes_t as PrefAttribute, cublasLtMatrixLayout_t,
     cublasLtReductionScheme_t as Reduction, cudaDataType,
@@ -32,9 +33,9 @@ use super::cublaslt::{CublasLt, Functions};
 use crate::engine::cuda::device::{Address, Element};
 use crate::error::{Error, Result};
 
-/// Scratch memory for algorithms, as NVIDIA recommends for Hopper.
-pub(super) const WORKSPACE: u64 = 32 << 20;
-/// Number of candidate algorithms, of which the first suitable one is used.
+/// Scratch memory for algorithms: NVIDIA recommends 32 MiB for Hopper, but some of those that split sums need more.
+pub(super) const WORKSPACE: u64 = 256 << 20;
+/// Number of candidate algorithms.
 const ALGORITHMS: usize = 8;
 /// Maximum number of stored shapes. Batches of packed sequences keep having new numbers of rows.
 const SHAPES: usize = 1024;
@@ -44,7 +45,31 @@ struct Plan {
     operation: cublasLtMatmulDesc_t,
     /// Layouts of the left factor, the right one and the result.
     layouts: [cublasLtMatrixLayout_t; 3],
-    algorithm: cublasLtMatmulAlgo_t,
+    algorithm: Algorithm,
+}
+
+/// How the library computes a product: numbers that only one version of it understands.
+#[derive(Clone, Copy)]
+pub(super) struct Algorithm(cublasLtMatmulAlgo_t);
+
+impl Algorithm {
+    /// Reverses [`Display`](fmt::Display).
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut data = [0; 8];
+        if text.len() != 16 * data.len() || !text.is_ascii() {
+            return None;
+        }
+        for (word, digits) in data.iter_mut().zip(text.as_bytes().chunks_exact(16)) {
+            *word = u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        Some(Self(cublasLtMatmulAlgo_t { data }))
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.data.iter().try_for_each(|word| write!(f, "{word:016x}"))
+    }
 }
 
 /// Products on a device.
@@ -69,8 +94,49 @@ impl Products {
         Ok(Self { context, lt, handle, workspace, plans: HashMap::new() })
     }
 
-    /// Multiplies matrices at the given addresses: left factor, right factor, result. The context
-    /// must be entered.
+    /// Returns whether a shape has an algorithm.
+    pub fn knows(&self, description: &Description) -> bool {
+        self.plans.contains_key(description)
+    }
+
+    /// Gives a shape the known algorithm, if it can compute that, or the first one that cuBLASLt suggests. Returns the
+    /// algorithms to choose from: none if the known one is used.
+    pub fn plan(
+        &mut self,
+        description: &Description,
+        known: Option<Algorithm>,
+    ) -> Result<Vec<Algorithm>> {
+        if self.plans.len() >= SHAPES {
+            self.drop_plans();
+        }
+        let plan = Unfinished::new(&self.lt.functions, description)?;
+        let (algorithm, all) = match known.filter(|known| self.fits(&plan, known)) {
+            Some(known) => (known, Vec::new()),
+            None => {
+                let all = self.suggested(&plan, description)?;
+                (all[0], all)
+            }
+        };
+        let (operation, layouts) = plan.into_parts();
+        self.plans.insert(*description, Plan { operation, layouts, algorithm });
+        Ok(all)
+    }
+
+    /// Gives a planned shape another algorithm.
+    pub fn choose(&mut self, description: &Description, algorithm: Algorithm) {
+        if let Some(plan) = self.plans.get_mut(description) {
+            plan.algorithm = algorithm;
+        }
+    }
+
+    /// Describes the library.
+    pub fn library(&self) -> String {
+        let (major, minor) = self.lt.version;
+        format!("cuBLASLt {major}.{minor}")
+    }
+
+    /// Multiplies matrices at the given addresses: left factor, right factor, result. The shape must be planned, and
+    /// the context entered.
     pub fn multiply(
         &mut self,
         description: Description,
@@ -78,15 +144,9 @@ impl Products {
         (alpha, beta): (f32, f32),
         bias: Address,
     ) -> Result<()> {
-        if !self.plans.contains_key(&description) {
-            if self.plans.len() >= SHAPES {
-                self.drop_plans();
-            }
-            let plan = self.plan(&description)?;
-            self.plans.insert(description, plan);
-        }
-        // Inserted above if it was missing.
-        let plan = self.plans.get(&description).expect("a planned product");
+        let plan = self.plans.get(&description);
+        let plan =
+            plan.ok_or_else(|| Error::Failed(format!("{description} has no algorithm yet")))?;
         let f = &self.lt.functions;
         if description.bias {
             let attribute = DescAttribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
@@ -115,7 +175,7 @@ impl Products {
                 result_layout,
                 result.0 as *mut c_void,
                 result_layout,
-                &plan.algorithm,
+                &plan.algorithm.0,
                 self.workspace.0 as *mut c_void,
                 WORKSPACE as usize,
                 self.context.stream.cast(),
@@ -128,19 +188,37 @@ impl Products {
         check(f, status, || format!("multiply {description}"))
     }
 
-    fn plan(&self, description: &Description) -> Result<Plan> {
-        let plan = Unfinished::new(&self.lt.functions, description)?;
-        let algorithm = self.algorithm(&plan, description)?;
-        let (operation, layouts) = plan.into_parts();
-        Ok(Plan { operation, layouts, algorithm })
+    /// Returns whether an algorithm can compute a shape.
+    fn fits(&self, plan: &Unfinished<'_>, algorithm: &Algorithm) -> bool {
+        let Some(check) = self.lt.functions.cublasLtMatmulAlgoCheck else {
+            return false;
+        };
+        let [left, right, result] = [0, 1, 2].map(|i| plan.layouts[i]);
+        let mut found = MaybeUninit::<cublasLtMatmulHeuristicResult_t>::zeroed();
+        // SAFETY: everything is alive, and the result has room.
+        let status = unsafe {
+            check(
+                self.handle,
+                plan.operation,
+                left,
+                right,
+                result,
+                result,
+                &algorithm.0,
+                found.as_mut_ptr(),
+            )
+        };
+        // SAFETY: it was zeroed, and the library has filled it in.
+        let workspace = unsafe { (&raw const (*found.as_ptr()).workspaceSize).read() };
+        status == 0 && workspace <= WORKSPACE as usize
     }
 
-    /// Returns the first algorithm for a shape in the order of cuBLASLt's heuristics.
-    fn algorithm(
+    /// Returns the algorithms for a shape, at least one, in the order of cuBLASLt's heuristics.
+    fn suggested(
         &self,
         plan: &Unfinished<'_>,
         description: &Description,
-    ) -> Result<cublasLtMatmulAlgo_t> {
+    ) -> Result<Vec<Algorithm>> {
         let f = &self.lt.functions;
         let mut results =
             [const { MaybeUninit::<cublasLtMatmulHeuristicResult_t>::uninit() }; ALGORITHMS];
@@ -163,19 +241,67 @@ impl Products {
         };
         check(f, status, || format!("find an algorithm to multiply {description}"))?;
         let count = usize::try_from(count).unwrap_or(0).min(ALGORITHMS);
-        let usable = results[..count].iter().find_map(|result| {
+        let usable = results[..count].iter().filter_map(|result| {
             let result = result.as_ptr();
             // SAFETY: the library has filled in as many results as it reported. The state is read
             // as a number, because newer libraries have states that the declaration lacks.
             unsafe {
                 let state = (&raw const (*result).state).cast::<u32>().read();
                 let fits = (&raw const (*result).workspaceSize).read() <= WORKSPACE as usize;
-                (state == 0 && fits).then(|| (&raw const (*result).algo).read())
+                (state == 0 && fits).then(|| Algorithm((&raw const (*result).algo).read()))
             }
         });
-        usable.ok_or_else(|| {
-            Error::Failed(format!("cuBLASLt has no algorithm to multiply {description}"))
-        })
+        let usable: Vec<Algorithm> = usable.collect();
+        match usable.is_empty() {
+            true => {
+                Err(Error::Failed(format!("cuBLASLt has no algorithm to multiply {description}")))
+            }
+            false => Ok(usable),
+        }
+    }
+
+    /// Returns the algorithm of each shape, a line for each.
+    pub fn algorithms(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .plans
+            .iter()
+            .map(|(description, plan)| format!("{description}: {}", self.describe(&plan.algorithm)))
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    /// Describes an algorithm by the numbers of cuBLASLt's header.
+    fn describe(&self, algorithm: &Algorithm) -> String {
+        let Some(get) = self.lt.functions.cublasLtMatmulAlgoConfigGetAttribute else {
+            return "unknown".into();
+        };
+        let attributes = [
+            ("algorithm", AlgoAttribute::CUBLASLT_ALGO_CONFIG_ID),
+            ("tile", AlgoAttribute::CUBLASLT_ALGO_CONFIG_TILE_ID),
+            ("stages", AlgoAttribute::CUBLASLT_ALGO_CONFIG_STAGES_ID),
+            ("split-K", AlgoAttribute::CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+            ("reduction", AlgoAttribute::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
+            ("swizzle", AlgoAttribute::CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+        ];
+        let values = attributes.map(|(name, attribute)| {
+            let (mut value, mut written) = (0u32, 0);
+            // SAFETY: the algorithm is alive, and these attributes are four bytes.
+            let status = unsafe {
+                get(
+                    &algorithm.0,
+                    attribute,
+                    (&raw mut value).cast(),
+                    size_of::<u32>(),
+                    &mut written,
+                )
+            };
+            match status {
+                0 => format!("{name} {value}"),
+                status => format!("{name}: status {status}"),
+            }
+        });
+        values.join(", ")
     }
 
     /// Destroys all plans.
@@ -405,7 +531,7 @@ mod tests {
                 alpha: 1.0,
                 add: false,
                 tf32: true,
-                epilogue: device::Epilogue::Bias(Address(512)),
+                epilogue: device::Epilogue::Bias(Address(512), result),
             };
             let description = Description::of(&product).unwrap();
             let plan = Unfinished::new(&lt.functions, &description).unwrap();

@@ -12,7 +12,8 @@
 //! driver was never called.
 
 mod api;
-mod cache;
+pub mod cache;
+mod choices;
 mod context;
 mod cublaslt;
 #[cfg(test)]

@@ -105,6 +105,8 @@ pub fn options(element: Element, target: Target) -> Vec<String> {
         target.option(),
         "--std=c++17".into(),
         "-default-device".into(),
+        // Debuggers and sanitizers then name the line of a fault.
+        "--generate-line-info".into(),
         // Reports registers and spills in the log.
         "--ptxas-options=-v".into(),
     ]
@@ -159,6 +161,21 @@ impl Nvrtc {
 
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// Describes the library's file, by its whole name and size: two with one version may differ in their last number.
+    pub fn build(&self) -> String {
+        // The loader was given a bare name, and found the file somewhere.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let mapped = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+        let found = mapped.map(Path::new).find(|path| {
+            path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&*name))
+        });
+        let file = found.unwrap_or(&self.path);
+        let file = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        format!("{} {bytes}", file.file_name().unwrap_or_default().to_string_lossy())
     }
 
     /// Returns the architectures that it can compile for.

@@ -146,15 +146,26 @@ impl SearchPaths {
             Library::Driver | Library::Nccl => vec![library.file(0)],
             _ => majors.iter().map(|&major| library.file(major)).collect(),
         };
-        let mut candidates = Vec::new();
+        let in_folders = |folders: &[PathBuf]| -> Vec<PathBuf> {
+            let files =
+                folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+            files.filter(|file| file.is_file()).collect()
+        };
+        // A toolkit that the user names comes before what the loader finds.
+        let mut candidates = match library {
+            Library::Driver => Vec::new(),
+            _ => in_folders(&self.toolkit_folders()),
+        };
         if self.system {
             candidates.extend(names.iter().map(PathBuf::from));
         }
-        let folders = self.folders(library);
-        let files =
-            folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
-        candidates.extend(files.filter(|file| file.is_file()));
+        candidates.extend(in_folders(&self.folders(library)));
         without_repetition(candidates)
+    }
+
+    fn toolkit_folders(&self) -> Vec<PathBuf> {
+        let of = |toolkit: &PathBuf| TOOLKIT_FOLDERS.map(|folder| toolkit.join(folder));
+        self.toolkits.iter().flat_map(of).collect()
     }
 
     /// Returns the folders that may hold a library, in order.
@@ -163,9 +174,6 @@ impl SearchPaths {
             let system = DRIVER_FOLDERS.iter().filter(|_| self.system);
             return system.map(PathBuf::from).collect();
         }
-        let toolkits = self.toolkits.iter();
-        let toolkits =
-            toolkits.flat_map(|toolkit| TOOLKIT_FOLDERS.iter().map(|folder| toolkit.join(folder)));
         let of_environments = self.environments.iter().flat_map(|e| packages_of(e));
         let packages = of_environments.chain(self.packages.iter().cloned());
         let wheels = packages.flat_map(|packages| {
@@ -174,7 +182,7 @@ impl SearchPaths {
         });
         // A conda environment has libraries next to Python's.
         let conda = self.environments.iter().map(|e| e.join("lib"));
-        toolkits.chain(wheels).chain(conda).collect()
+        self.toolkit_folders().into_iter().chain(wheels).chain(conda).collect()
     }
 
     /// Describes where [`SearchPaths::find`] looks.
@@ -214,8 +222,11 @@ impl std::fmt::Display for NotFound {
     }
 }
 
-/// Returns the environments of the first `python3` on a `PATH`: the one that it is called in and
-/// the one that it belongs to, which differ for a virtual environment.
+/// More links than lead from one Python to another; a circle of links ends there.
+const LINKS: usize = 8;
+
+/// Returns the environments of the first `python3` on a `PATH`: the one that it is called in, and those of the links
+/// that lead to the program itself: that of a virtual environment is a link to another Python's, which may be one too.
 fn of_python(path: &std::ffi::OsStr) -> Vec<PathBuf> {
     let python = std::env::split_paths(path)
         .map(|folder| folder.join("python3"))
@@ -223,10 +234,15 @@ fn of_python(path: &std::ffi::OsStr) -> Vec<PathBuf> {
     let Some(python) = python else {
         return Vec::new();
     };
+    let target = |link: &PathBuf| {
+        let target = fs::read_link(link).ok()?;
+        Some(link.parent()?.join(target))
+    };
+    let links = std::iter::successors(Some(python.clone()), target).take(LINKS);
     let real = fs::canonicalize(&python).ok();
-    let of = |python: &Path| Some(python.parent()?.parent()?.to_path_buf());
-    let environments = [of(&python), real.as_deref().and_then(of)];
-    let mut environments: Vec<_> = environments.into_iter().flatten().collect();
+    let of = |python: PathBuf| Some(python.parent()?.parent()?.to_path_buf());
+    let environments = links.chain(real).filter_map(of).collect();
+    let mut environments = without_repetition(environments);
     // Debian's pip installs packages for all users in /usr/local.
     if environments.iter().any(|e| e == Path::new("/usr")) {
         environments.push("/usr/local".into());

@@ -4,8 +4,7 @@ use half::{bf16, f16};
 
 use crate::engine::Precision;
 use crate::engine::cpu;
-use crate::engine::cuda::device::{Address, Element, Epilogue, Matrix, Product};
-use crate::engine::simd::Simd;
+use crate::engine::cuda::device::{Element, Epilogue, Matrix, Product};
 use crate::error::{Error, Result};
 
 use super::memory::Memory;
@@ -40,12 +39,11 @@ pub fn multiply(memory: &Memory, product: &Product) -> Result<()> {
     );
     match product.epilogue {
         Epilogue::Nothing => {}
-        Epilogue::Bias(bias) => add_bias(memory, bias, &mut out, n)?,
-        Epilogue::BiasGelu { bias, before } => {
-            add_bias(memory, bias, &mut out, n)?;
-            write(memory, &Matrix::new(before, c.element, m, n), &out)?;
-            let sums = out.clone();
-            cpu::bias_gelu(Simd::detect(), &sums, &vec![0.0; n], &mut out);
+        Epilogue::Bias(bias, element) => {
+            let bias = read(memory, &Matrix::new(bias, element, 1, n))?;
+            for row in out.chunks_exact_mut(n.max(1)) {
+                row.iter_mut().zip(&bias).for_each(|(x, b)| *x += b);
+            }
         }
     }
     write(memory, c, &out)
@@ -57,14 +55,6 @@ fn view<'a>(values: &'a [f32], matrix: &Matrix) -> cpu::Matrix<'a> {
         true => whole.t(),
         false => whole,
     }
-}
-
-fn add_bias(memory: &Memory, bias: Address, values: &mut [f32], width: usize) -> Result<()> {
-    let bias = read(memory, &Matrix::new(bias, Element::F32, 1, width))?;
-    for row in values.chunks_exact_mut(width) {
-        row.iter_mut().zip(&bias).for_each(|(x, b)| *x += b);
-    }
-    Ok(())
 }
 
 /// Returns the pointer to each row of a matrix.

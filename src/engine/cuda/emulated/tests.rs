@@ -192,7 +192,7 @@ fn products_are_those_of_their_definition() {
         alpha: 0.5,
         add: true,
         tf32: false,
-        epilogue: Epilogue::Bias(bias),
+        epilogue: Epilogue::Bias(bias, Element::F32),
     };
     device.multiply(&product).unwrap();
     let result = download(&mut device, c.at, m * n);

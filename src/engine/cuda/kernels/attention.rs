@@ -1,7 +1,7 @@
 //! Self-attention over packed sequences: flash attention on tensor cores in bf16 and f16 for heads
 //! 32 or 64 wide (`flash.cuh`), plain kernels otherwise (`attention.cu`).
 
-use crate::engine::cuda::device::{Address, Argument, Device, Element, Grid, Kernel};
+use crate::engine::cuda::device::{Address, Argument, Cost, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
 use crate::model::check_longest;
 
@@ -58,7 +58,7 @@ pub fn attention_forward(
         Some(flash) => flash.forward(),
         None => plain("attention_forward"),
     };
-    call.launch(device, kernel, &[qkv, context, log_sums])
+    call.launch(device, kernel, call.cost(4, 2), &[qkv, context, log_sums])
 }
 
 /// Computes the gradient of queries, keys and values from that of the context; recomputes the
@@ -75,9 +75,9 @@ pub fn attention_backward(
     let AttentionBackward { qkv, context, log_sums, d_context, d_qkv, scratch } = *pass;
     if let Some(flash) = call.flash() {
         let buffers = [qkv, context, d_context, log_sums, scratch, d_qkv];
-        call.launch(device, flash.d_queries(), &buffers)?;
+        call.launch(device, flash.d_queries(), call.cost(6, 3), &buffers)?;
         let buffers = [qkv, d_context, scratch, d_qkv];
-        return call.launch(device, flash.d_keys(), &buffers);
+        return call.launch(device, flash.d_keys(), call.cost(6, 4), &buffers);
     }
     let count = batch.rows * heads.count;
     super::launch(
@@ -85,11 +85,12 @@ pub fn attention_backward(
         element,
         "attention_slopes",
         ([count.div_ceil(4), 1, 1], 128),
+        call.cost(2, 0),
         &[context.into(), d_context.into(), scratch.into(), count.into(), heads.size.into()],
     )?;
     let buffers = [qkv, d_context, log_sums, scratch, d_qkv];
-    call.launch(device, plain("attention_d_queries"), &buffers)?;
-    call.launch(device, plain("attention_d_keys"), &buffers)
+    call.launch(device, plain("attention_d_queries"), call.cost(5, 3), &buffers)?;
+    call.launch(device, plain("attention_d_keys"), call.cost(6, 4), &buffers)
 }
 
 /// A kernel over blocks of rows of each head of each sequence.
@@ -195,8 +196,28 @@ impl<'a> Call<'a> {
         can.then_some(Flash { size, dropout })
     }
 
+    /// Returns the cost of a kernel that reads or writes this many matrices of (rows, hidden), and computes this many
+    /// products for each pair of a query and a key: scores, contexts or gradients.
+    fn cost(&self, matrices: u64, products: u64) -> Cost {
+        let hidden = u64::from(self.heads.count * self.heads.size);
+        let rows = u64::from(self.batch.rows);
+        let pairs = match self.heads.causal {
+            true => (self.batch.pairs + rows) / 2,
+            false => self.batch.pairs,
+        };
+        let log_sums = rows * u64::from(self.heads.count);
+        let values = [(self.element, matrices * rows * hidden), (Element::F32, log_sums)];
+        Cost { flops: 2 * products * pairs * hidden, ..Cost::of_values(&values) }
+    }
+
     /// Launches a kernel with the buffers and the shared parameters.
-    fn launch(&self, device: &mut dyn Device, kernel: Blocks, buffers: &[Address]) -> Result<()> {
+    fn launch(
+        &self,
+        device: &mut dyn Device,
+        kernel: Blocks,
+        cost: Cost,
+        buffers: &[Address],
+    ) -> Result<()> {
         let blocks = self.batch.longest.div_ceil(kernel.rows);
         let parts = u64::from(self.batch.sequences) * u64::from(self.heads.count);
         let grid = u64::from(blocks) * parts;
@@ -231,6 +252,7 @@ impl<'a> Call<'a> {
         });
         let grid = Grid { blocks: [grid as u32, 1, 1], threads: 128, shared: kernel.shared };
         let kernel = Kernel { name: kernel.name, element: self.element };
+        device.announce(cost);
         device.launch(kernel, grid, &arguments)
     }
 }

@@ -1,6 +1,6 @@
 //! Kernels that only move memory, as a reference for others.
 
-use crate::engine::cuda::device::{Address, Device, Element};
+use crate::engine::cuda::device::{Address, Cost, Device, Element};
 use crate::error::Result;
 
 /// Vectors of 16 bytes per block.
@@ -17,7 +17,8 @@ pub fn stream_copy(
     from: Address,
     to: Address,
 ) -> Result<()> {
-    launch!(device, Element::F32, "stream_copy", grid(vectors);
+    let cost = Cost::of_values(&[(Element::F32, 8 * u64::from(vectors))]);
+    launch!(device, Element::F32, "stream_copy", grid(vectors), cost;
         vectors, from, to)
 }
 
@@ -29,6 +30,7 @@ pub fn stream_triad(
     [b, c]: [Address; 2],
     a: Address,
 ) -> Result<()> {
-    launch!(device, Element::F32, "stream_triad", grid(vectors);
+    let cost = Cost::of_values(&[(Element::F32, 12 * u64::from(vectors))]);
+    launch!(device, Element::F32, "stream_triad", grid(vectors), cost;
         vectors, factor, b, c, a)
 }

@@ -2,7 +2,8 @@
 //! gradients of biases.
 
 use super::sums::{column_grid, finish_sums};
-use crate::engine::cuda::device::{Address, Device, Element};
+use super::values;
+use crate::engine::cuda::device::{Address, Cost, Device, Element};
 use crate::error::Result;
 
 /// `out = GELU(x + bias)`, the exact GELU `x Φ(x)` (arXiv 1606.08415), for (n, width): `x` (E),
@@ -16,7 +17,8 @@ pub fn bias_gelu(
     out: Address,
 ) -> Result<()> {
     let (blocks, threads, _) = column_grid(element, n, width);
-    launch!(device, element, "bias_gelu", (blocks, threads);
+    let cost = Cost::of_values(&[(element, 2 * values(n, width))]);
+    launch!(device, element, "bias_gelu", (blocks, threads), cost;
         n, width, x, bias, out)
 }
 
@@ -34,7 +36,8 @@ pub fn gelu_backward(
     scratch: Address,
 ) -> Result<()> {
     let (blocks, threads, stripes) = column_grid(element, n, width);
-    launch!(device, element, "gelu_backward", (blocks, threads);
+    let cost = Cost::of_values(&[(element, 3 * values(n, width))]);
+    launch!(device, element, "gelu_backward", (blocks, threads), cost;
         n, width, x, bias, d, scratch)?;
     finish_sums(device, element, scratch, stripes, width, &[bias_gradient])
 }
@@ -48,7 +51,8 @@ pub fn add_bias(
     bias: Address,
 ) -> Result<()> {
     let (blocks, threads, _) = column_grid(element, n, width);
-    launch!(device, element, "add_bias", (blocks, threads);
+    let cost = Cost::of_values(&[(element, 2 * values(n, width))]);
+    launch!(device, element, "add_bias", (blocks, threads), cost;
         n, width, x, bias)
 }
 
@@ -63,7 +67,8 @@ pub fn bias_gradient(
     scratch: Address,
 ) -> Result<()> {
     let (blocks, threads, stripes) = column_grid(element, n, width);
-    launch!(device, element, "column_sums", (blocks, threads);
+    let cost = Cost::of_values(&[(element, values(n, width))]);
+    launch!(device, element, "column_sums", (blocks, threads), cost;
         n, width, stride, d, scratch)?;
     finish_sums(device, element, scratch, stripes, width, &[into])
 }
@@ -84,7 +89,8 @@ pub fn activation_bias(
 ) -> Result<()> {
     let grid = flat_grid(u64::from(n) * u64::from(width));
     let relu = u32::from(relu);
-    launch!(device, element, "activation_bias", grid;
+    let cost = Cost::of_values(&[(Element::F32, 2 * values(n, width))]);
+    launch!(device, element, "activation_bias", grid, cost;
         n, width, relu, x, bias)
 }
 
@@ -99,7 +105,8 @@ pub fn activation_backward(
 ) -> Result<()> {
     let grid = flat_grid(u64::from(n) * u64::from(width));
     let relu = u32::from(relu);
-    launch!(device, element, "activation_backward", grid;
+    let cost = Cost::of_values(&[(Element::F32, 3 * values(n, width))]);
+    launch!(device, element, "activation_backward", grid, cost;
         n, width, relu, y, d)
 }
 
@@ -114,6 +121,7 @@ pub fn add(
 ) -> Result<()> {
     let name = super::rows::of_either(element, y_element, ["add", "add_f32"])?;
     let grid = flat_grid(u64::from(n) * u64::from(width));
-    launch!(device, element, name, grid;
+    let cost = Cost::of_values(&[(element, 2 * values(n, width)), (y_element, values(n, width))]);
+    launch!(device, element, name, grid, cost;
         n, width, x, y)
 }

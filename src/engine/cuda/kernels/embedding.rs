@@ -3,8 +3,8 @@
 
 use super::norm::{Norm, NormBackward, backward};
 use super::sums::{column_grid, finish_sums};
-use super::{Batch, SiteDropout, dropout_arguments, vector};
-use crate::engine::cuda::device::{Address, Device, Element};
+use super::{Batch, SiteDropout, dropout_arguments, values, vector};
+use crate::engine::cuda::device::{Address, Cost, Device, Element};
 use crate::error::Result;
 
 /// The three tables or their gradients, each (entries, width) (f32).
@@ -45,7 +45,10 @@ pub fn embedding_forward(
 ) -> Result<()> {
     let blocks = a.batch.rows.div_ceil(FORWARD_ROWS);
     let grid = ([blocks, 1, 1], 32 * FORWARD_ROWS);
-    launch!(device, element, "embedding_forward", grid;
+    let sums = values(a.batch.rows, a.width);
+    let read = sums + values(a.batch.longest, a.width);
+    let cost = Cost::of_values(&[(element, 2 * sums), (Element::F32, read)]);
+    launch!(device, element, "embedding_forward", grid, cost;
         a.batch.rows, a.width, a.batch.ids, a.batch.segments, a.batch.positions, a.tables.words,
         a.tables.segments, a.tables.positions, a.norm.gain, a.norm.bias, a.norm.epsilon, a.sums,
         a.statistics, a.out; dropout_arguments(a.dropout.map(|dropout| (a.batch, dropout))))
@@ -101,16 +104,20 @@ pub fn embedding_backward(
     backward(device, element, &norm, true)?;
     // Columns per warp; blocks of eight warps share an entry's rows.
     let parts = width.div_ceil(32 * vector(element));
+    let sums = values(batch.rows, width);
+    let cost = |entries: u32| {
+        Cost::of_values(&[(element, sums), (Element::F32, 2 * values(entries, width))])
+    };
     let grid = ([batch.words, parts, 1], 256);
-    launch!(device, element, "word_gradients", grid;
+    launch!(device, element, "word_gradients", grid, cost(batch.words);
         width, batch.word_order, batch.word_starts, batch.ids, a.d_sums, a.tables.words)?;
     let grid = ([batch.longest, parts, 1], 256);
-    launch!(device, element, "position_gradients", grid;
+    launch!(device, element, "position_gradients", grid, cost(batch.longest);
         width, batch.sequences, batch.cu_seqlens, a.d_sums, a.tables.positions)?;
     // Two entries at a time, which is all that BERT has.
     for first in (0..a.tables.segment_entries).step_by(2) {
         let (blocks, threads, stripes) = column_grid(element, batch.rows, width);
-        launch!(device, element, "segment_sums", (blocks, threads);
+        launch!(device, element, "segment_sums", (blocks, threads), cost(0);
             batch.rows, width, batch.segments, first, a.d_sums, a.partials)?;
         let entry = |index: u32| {
             if index < a.tables.segment_entries {

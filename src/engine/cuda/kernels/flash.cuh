@@ -35,20 +35,38 @@ struct Lane {
 };
 
 // The layout of rows of D elements in shared memory: the 16-byte pieces of a row are permuted so
-// that the eight rows of a matrix that ldmatrix reads, in the order above, lie in different banks.
+// that the eight rows of a matrix that ldmatrix reads lie in different banks, whether they are
+// adjacent, as in left factors, or dealt, as in right ones (see below).
 template <u32 D> struct Rows {
     static constexpr u32 PIECES = D / 8, BYTES = 2 * D;
 
-    static __device__ __forceinline__ u32 swizzle(u32 row) {
-        return D == 64 ? (row & 1) | (row >> 1 & 6) : row >> 2 & 3;
+    static constexpr __device__ __forceinline__ u32 swizzle(u32 row) {
+        const u32 second = (row >> 1 ^ row >> 3) & 1;
+        return D == 64 ? (row & 1) | (row >> 1 & 2) | second << 2 : (row >> 2 & 1) | second << 1;
     }
-    static __device__ __forceinline__ u32 at(u32 row, u32 piece) {
+    static constexpr __device__ __forceinline__ u32 at(u32 row, u32 piece) {
         return row * BYTES + (piece ^ swizzle(row)) * 16;
     }
 };
 
 // Returns the row at position `i` of eight in the `tile`-th of two tiles.
-__device__ __forceinline__ u32 dealt(u32 tile, u32 i) { return 4 * (i / 2) + 2 * tile + i % 2; }
+constexpr __device__ __forceinline__ u32 dealt(u32 tile, u32 i) { return 4 * (i / 2) + 2 * tile + i % 2; }
+
+// Whether the first pieces of the eight rows of each of two tiles lie in different banks.
+template <u32 D> constexpr __device__ bool apart(bool are_dealt) {
+    for (u32 tile = 0; tile < 2; tile++) {
+        u32 banks = 0;
+        for (u32 i = 0; i < 8; i++) {
+            const u32 row = are_dealt ? dealt(tile, i) : 8 * tile + i;
+            banks |= 1u << Rows<D>::at(row, 0) / 16 % 8;
+        }
+        if (banks != 255) {
+            return false;
+        }
+    }
+    return true;
+}
+static_assert(apart<64>(false) && apart<64>(true) && apart<32>(false) && apart<32>(true), "");
 
 // The addresses at which a lane reads matrices in shared memory. Sixteen rows further don't change
 // the swizzle, and two pieces further are two bits of the address, so every address is one of the

@@ -200,7 +200,8 @@ __device__ __forceinline__ void cross_entropy_of_row(u32 classes, T *row, const 
     });
 }
 
-// `scored`: the loss, and 1 if the label has the largest logit, of each row.
+// `scored`: the loss, and 1 if the label has the largest logit, of each row; zeros, also as the
+// gradient, for a row whose label is no class.
 extern "C" __global__ void __launch_bounds__(THREADS)
     cross_entropy(u32 classes, u32 stride, T *logits, const float *bias, const u32 *labels,
                   float weight, float *scored) {
@@ -209,6 +210,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     u32 label = labels[blockIdx.x];
     float *loss = scored + 2 * (u64)blockIdx.x;
     u32 *correct = (u32 *)loss + 1;
+    if (label >= classes) {
+        if (threadIdx.x == 0) {
+            *loss = 0.0f;
+            *correct = 0;
+        }
+        if (weight != 0.0f) {
+            for (u32 column = threadIdx.x; column < classes; column += THREADS) {
+                set(row[column], 0.0f);
+            }
+        }
+        return;
+    }
     if (stride % V == 0 && aligned(logits)) {
         cross_entropy_of_row<V>(classes, row, bias, label, weight, loss, correct, parts);
 #if ELEMENT != 0

@@ -2,7 +2,7 @@
 //! hidden states. Logits are overwritten with their gradients.
 
 use crate::engine::DistillationWeights;
-use crate::engine::cuda::device::{Address, Device, Element};
+use crate::engine::cuda::device::{Address, Cost, Device, Element};
 use crate::error::Result;
 
 /// Bytes per row that [`cross_entropy`] writes: the loss (f32), and 1 (u32) if the label has the
@@ -28,7 +28,7 @@ pub struct CrossEntropy {
     pub logits: Address,
     /// (f32)
     pub bias: Address,
-    /// (u32)
+    /// (u32) A row whose label is no class has no loss and no gradient.
     pub labels: Address,
     pub weight: f32,
     /// [`SCORED`] bytes per row, out.
@@ -37,7 +37,9 @@ pub struct CrossEntropy {
 
 /// See [`CrossEntropy`].
 pub fn cross_entropy(device: &mut dyn Device, element: Element, a: &CrossEntropy) -> Result<()> {
-    launch!(device, element, "cross_entropy", ([a.n, 1, 1], THREADS);
+    let passes = if a.weight == 0.0 { 1 } else { 2 };
+    let cost = Cost::of_values(&[(element, passes * super::values(a.n, a.classes))]);
+    launch!(device, element, "cross_entropy", ([a.n, 1, 1], THREADS), cost;
         a.classes, a.stride, a.logits, a.bias, a.labels, a.weight, a.scored)
 }
 
@@ -64,7 +66,9 @@ pub struct DistillationLoss {
 
 /// See [`DistillationLoss`].
 pub fn distillation(device: &mut dyn Device, element: Element, a: &DistillationLoss) -> Result<()> {
-    launch!(device, element, "distillation", ([a.n, 1, 1], THREADS);
+    let logits = super::values(a.n, a.classes);
+    let cost = Cost::of_values(&[(element, 2 * logits), (Element::F32, logits)]);
+    launch!(device, element, "distillation", ([a.n, 1, 1], THREADS), cost;
         a.classes, a.stride, a.logits, a.bias, a.labels, a.teacher, a.weights.temperature,
         a.weights.soft, a.weights.hard, a.scored)
 }
@@ -88,6 +92,8 @@ pub struct Cosine {
 
 /// See [`Cosine`].
 pub fn cosine(device: &mut dyn Device, element: Element, a: &Cosine) -> Result<()> {
-    launch!(device, element, "cosine", ([a.n.div_ceil(8), 1, 1], 256);
+    let states = super::values(a.n, a.width);
+    let cost = Cost::of_values(&[(element, 3 * states), (Element::F32, states)]);
+    launch!(device, element, "cosine", ([a.n.div_ceil(8), 1, 1], 256), cost;
         a.n, a.width, a.own, a.theirs, a.weight, a.d_own, a.scored)
 }

@@ -5,12 +5,12 @@
 //! type and "(f32)" always single precision. All arithmetic is f32, and every sum is taken in an
 //! order that depends only on sizes.
 
-/// Launches a kernel: `launch!(device, element, name, grid; arguments)`, optionally followed by
+/// Launches a kernel: `launch!(device, element, name, grid, cost; arguments)`, optionally followed by
 /// `; more` arguments.
 macro_rules! launch {
-    ($device:expr, $element:expr, $name:expr, $grid:expr; $($argument:expr),+ $(; $more:expr)?) => {{
+    ($device:expr, $element:expr, $name:expr, $grid:expr, $cost:expr; $($argument:expr),+ $(; $more:expr)?) => {{
         let arguments = [&[$(super::Argument::from($argument)),+][..], $(&$more[..])?].concat();
-        super::launch($device, $element, $name, $grid, &arguments)
+        super::launch($device, $element, $name, $grid, $cost, &arguments)
     }};
 }
 
@@ -48,7 +48,7 @@ pub use optimizer::{Chunks, Parameters, Step, adamw, lamb, squares_partials, sum
 pub use rows::{DropoutRows, add_picked, cast, drop_rows, pick};
 pub use sums::partials;
 
-use super::device::{Address, Argument, Device, Element, Grid, Kernel};
+use super::device::{Address, Argument, Cost, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
 
 /// A text that is compiled separately.
@@ -128,6 +128,8 @@ pub struct Batch {
     pub sequences: u32,
     /// Rows of the longest sequence.
     pub longest: u32,
+    /// Sum of the squares of the sequences' lengths: the pairs of a query and a key.
+    pub pairs: u64,
     /// u32 per row, like the next two.
     pub ids: Address,
     pub segments: Address,
@@ -196,6 +198,11 @@ impl From<f32> for Argument {
     }
 }
 
+/// Returns the number of values of a matrix.
+fn values(n: u32, width: u32) -> u64 {
+    u64::from(n) * u64::from(width)
+}
+
 /// Returns the elements that a thread loads at once: 16 bytes.
 fn vector(element: Element) -> u32 {
     16 / element.bytes() as u32
@@ -207,6 +214,7 @@ fn launch(
     element: Element,
     name: &'static str,
     (blocks, threads): ([u32; 3], u32),
+    cost: Cost,
     arguments: &[Argument],
 ) -> Result<()> {
     if blocks.contains(&0) {
@@ -219,5 +227,6 @@ fn launch(
         )));
     }
     let grid = Grid { blocks, threads, shared: 0 };
+    device.announce(cost);
     device.launch(Kernel { name, element }, grid, arguments)
 }

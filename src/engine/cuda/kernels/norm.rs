@@ -1,8 +1,8 @@
 //! LayerNorm, fused with the operations before it: bias, dropout and skip connection.
 
 use super::sums::{MULTIPROCESSORS, finish_sums};
-use super::{Batch, SiteDropout, dropout_arguments, vector};
-use crate::engine::cuda::device::{Address, Device, Element};
+use super::{Batch, SiteDropout, dropout_arguments, values, vector};
+use crate::engine::cuda::device::{Address, Cost, Device, Element};
 use crate::error::{Error, Result};
 
 /// Scale, shift (f32) and epsilon.
@@ -40,7 +40,14 @@ const FORWARD_ROWS: u32 = 8;
 /// See [`NormForward`].
 pub fn norm_forward(device: &mut dyn Device, element: Element, a: &NormForward) -> Result<()> {
     let grid = ([a.n.div_ceil(FORWARD_ROWS), 1, 1], 32 * FORWARD_ROWS);
-    launch!(device, element, "norm_forward", grid;
+    let given = |at: Address| u64::from(at != Address::NONE);
+    let changes = given(a.bias) | given(a.residual) | u64::from(a.dropout.is_some());
+    let matrices = 2 + given(a.residual) + changes;
+    let cost = Cost::of_values(&[
+        (element, matrices * values(a.n, a.width)),
+        (Element::F32, 2 * u64::from(a.n)),
+    ]);
+    launch!(device, element, "norm_forward", grid, cost;
         a.n, a.width, a.x, a.bias, a.residual, a.norm.gain, a.norm.bias, a.norm.epsilon,
         a.statistics, a.out; dropout_arguments(a.dropout))
 }
@@ -107,7 +114,12 @@ pub(super) fn backward(
     let together = MULTIPROCESSORS * (BACKWARD_THREADS / threads);
     let blocks = a.n.div_ceil(groups * BACKWARD_ROWS).min(together);
     let grid = ([blocks, 1, 1], threads);
-    launch!(device, element, "norm_backward", grid;
+    let matrices = 3 + u64::from(a.d_linear != Address::NONE);
+    let cost = Cost::of_values(&[
+        (element, matrices * values(a.n, a.width)),
+        (Element::F32, 2 * u64::from(a.n)),
+    ]);
+    launch!(device, element, "norm_backward", grid, cost;
         a.n, a.width, lanes, a.gain, a.sums, a.statistics, a.d_out, a.d_residual, a.d_linear,
         a.partials, u32::from(drop_out); dropout_arguments(a.dropout))?;
     let into = [a.gain_gradient, a.bias_gradient, a.linear_bias_gradient];

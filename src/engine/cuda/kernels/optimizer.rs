@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::engine::cuda::device::{Address, Device, Element};
+use crate::engine::cuda::device::{Address, Cost, Device, Element};
 use crate::engine::optimizer::Update;
 use crate::error::Result;
 use crate::model::Parameter;
@@ -34,9 +34,10 @@ pub fn sum_of_squares(
 ) -> Result<()> {
     let blocks = count.div_ceil(256 * 16).clamp(1, u64::from(SQUARES_BLOCKS)) as u32;
     let (low, high) = (count as u32, (count >> 32) as u32);
-    launch!(device, element, "squares", ([blocks, 1, 1], 256);
+    let cost = Cost::of_values(&[(Element::F32, count)]);
+    launch!(device, element, "squares", ([blocks, 1, 1], 256), cost;
         low, high, x, partials)?;
-    launch!(device, element, "finish_squares", ([1, 1, 1], 256);
+    launch!(device, element, "finish_squares", ([1, 1, 1], 256), Cost::default();
         blocks, partials, into)
 }
 
@@ -49,14 +50,18 @@ pub struct Chunks {
     words: Vec<u32>,
     count: u32,
     parameters: u32,
+    /// Values of all parameters.
+    values: u64,
 }
 
 impl Chunks {
     /// Divides parameters with these ranges in the flat buffers.
     pub fn of<'a>(parameters: impl Iterator<Item = (&'a Parameter, Range<usize>)>) -> Self {
         let (mut words, mut firsts) = (Vec::new(), Vec::new());
+        let mut values = 0;
         for (number, (parameter, range)) in parameters.enumerate() {
             firsts.push(words.len() as u32 / CHUNK_WORDS);
+            values += range.len() as u64;
             for start in range.clone().step_by(CHUNK) {
                 let length = CHUNK.min(range.end - start);
                 let decay = u32::from(parameter.decay);
@@ -67,7 +72,14 @@ impl Chunks {
         let (count, parameters) = (words.len() as u32 / CHUNK_WORDS, firsts.len() as u32);
         words.extend(firsts);
         words.push(count);
-        Self { words, count, parameters }
+        Self { words, count, parameters, values }
+    }
+
+    /// Returns the cost of reading or writing f32 values `each` times per parameter, and writing the copy.
+    fn cost(&self, each: u64, copy: Option<Element>) -> Cost {
+        let single = (Element::F32, each * self.values);
+        let copy = copy.map(|element| (element, self.values));
+        Cost::of_values(&[Some(single), copy].into_iter().flatten().collect::<Vec<_>>())
     }
 
     /// Returns the words that [`Parameters::chunks_at`] needs on the device.
@@ -141,10 +153,18 @@ pub struct Parameters<'a> {
     pub copy: Address,
 }
 
+impl Parameters<'_> {
+    fn copy_element(&self, element: Element) -> Option<Element> {
+        (self.copy != Address::NONE).then_some(element)
+    }
+}
+
 /// AdamW: clips the gradients by their global norm, updates, zeroes the gradients.
 pub fn adamw(device: &mut dyn Device, element: Element, a: &Parameters<'_>) -> Result<()> {
     let grid = ([a.chunks.count, 1, 1], 256);
-    launch!(device, element, "adamw", grid;
+    // Values, gradients and both means, read and written.
+    let cost = a.chunks.cost(8, a.copy_element(element));
+    launch!(device, element, "adamw", grid, cost;
         a.chunks_at, a.step, a.squares, a.values, a.gradients, a.first, a.second, a.copy)
 }
 
@@ -158,11 +178,12 @@ pub fn lamb(
     let ratios = partials.offset(16 * u64::from(a.chunks.count));
     let firsts = a.chunks_at.offset(4 * u64::from(CHUNK_WORDS * a.chunks.count));
     let grid = ([a.chunks.count, 1, 1], 256);
-    launch!(device, element, "lamb_moments", grid;
+    launch!(device, element, "lamb_moments", grid, a.chunks.cost(7, None);
         a.chunks_at, a.step, a.squares, a.values, a.gradients, a.first, a.second, partials)?;
     let blocks = [a.chunks.parameters, 1, 1];
-    launch!(device, element, "lamb_ratios", (blocks, 32);
+    launch!(device, element, "lamb_ratios", (blocks, 32), Cost::default();
         a.chunks_at, firsts, partials, ratios)?;
-    launch!(device, element, "lamb_update", grid;
+    let cost = a.chunks.cost(4, a.copy_element(element));
+    launch!(device, element, "lamb_update", grid, cost;
         a.chunks_at, a.step, a.squares, a.values, a.first, a.second, ratios, a.copy)
 }

@@ -1,7 +1,7 @@
 //! Picks rows and adds them back, drops values, and converts number formats.
 
-use super::{Batch, SiteDropout, dropout_arguments};
-use crate::engine::cuda::device::{Address, Device, Element};
+use super::{Batch, SiteDropout, dropout_arguments, values};
+use crate::engine::cuda::device::{Address, Cost, Device, Element};
 use crate::error::{Error, Result};
 
 /// Returns the first name if `other` is `element`, the second if it is f32.
@@ -30,7 +30,8 @@ pub fn pick(
     (to, to_element): (Address, Element),
 ) -> Result<()> {
     let name = of_either(element, to_element, ["pick", "pick_f32"])?;
-    launch!(device, element, name, ([n, 1, 1], 128);
+    let cost = Cost::of_values(&[(element, values(n, width)), (to_element, values(n, width))]);
+    launch!(device, element, name, ([n, 1, 1], 128), cost;
         width, from, rows, to)
 }
 
@@ -45,7 +46,9 @@ pub fn add_picked(
     to: Address,
 ) -> Result<()> {
     let name = of_either(element, from_element, ["add_picked", "add_picked_f32"])?;
-    launch!(device, element, name, ([n, 1, 1], 128);
+    let cost =
+        Cost::of_values(&[(element, 2 * values(n, width)), (from_element, values(n, width))]);
+    launch!(device, element, name, ([n, 1, 1], 128), cost;
         width, from, rows, to)
 }
 
@@ -75,7 +78,8 @@ pub fn drop_rows(
             Batch { sequence_of_row: Address::NONE, positions: Address::NONE, ..batch },
         ),
     };
-    launch!(device, element, "drop_rows", ([n, 1, 1], 128);
+    let cost = Cost::of_values(&[(element, 2 * values(n, width))]);
+    launch!(device, element, "drop_rows", ([n, 1, 1], 128), cost;
         width, x; dropout_arguments(Some((batch, dropout))))
 }
 
@@ -100,6 +104,7 @@ pub fn cast(
     // anyway.
     let (low, high) = (count as u32, (count >> 32) as u32);
     let blocks = count.div_ceil(256 * 8).min(1 << 16) as u32;
-    launch!(device, element, name, ([blocks, 1, 1], 256);
+    let cost = Cost::of_values(&[(from_element, count), (to_element, count)]);
+    launch!(device, element, name, ([blocks, 1, 1], 256), cost;
         low, high, from, to)
 }

@@ -2,7 +2,7 @@
 //! order.
 
 use super::vector;
-use crate::engine::cuda::device::{Address, Device, Element};
+use crate::engine::cuda::device::{Address, Cost, Device, Element};
 use crate::error::Result;
 
 /// Multiprocessors of the largest GPUs.
@@ -44,6 +44,8 @@ pub(super) fn finish_sums(
 ) -> Result<()> {
     let at = |which: usize| into.get(which).copied().unwrap_or(Address::NONE);
     let grid = ([width.div_ceil(32), into.len() as u32, 1], 1024);
-    launch!(device, element, "finish_sums", grid;
+    let sums = (u64::from(stripes) + 2) * into.len() as u64 * u64::from(width);
+    let cost = Cost::of_values(&[(Element::F32, sums)]);
+    launch!(device, element, "finish_sums", grid, cost;
         partials, stripes, width, into.len() as u32, at(0), at(1), at(2))
 }

@@ -56,6 +56,13 @@ pub fn plain_and_flash(cases: &mut TestCases<'_>) {
             cases.test_aligned(&name, |case| run_case(case, heads, lengths, p));
         }
     }
+    let (width, lengths) = cases.scale.measured();
+    let size = if cases.scale == Scale::Short { 16 } else { 64 };
+    let heads = Heads { count: width as u32 / size, size, causal: false };
+    for p in [0.0, 0.1] {
+        let name = format!("{}×{}, dropout {p}", lengths.len(), lengths[0]);
+        cases.measure(&name, |case| run_case(case, heads, lengths, p));
+    }
 }
 
 /// The inputs.
@@ -80,6 +87,7 @@ fn run_case(case: &mut TestCase<'_>, heads: Heads, lengths: &[usize], p: f64) ->
     let element = case.element;
     let sample = case.sample(lengths)?;
     let (rows, hidden) = (sample.packed.rows(), (heads.count * heads.size) as usize);
+    case.columns = hidden;
     let inputs = Inputs {
         sample,
         heads,

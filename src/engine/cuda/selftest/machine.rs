@@ -1,14 +1,15 @@
 //! Describes the machine and the compilation of the kernels.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use rayon::prelude::*;
+use serde_json::json;
 
 use crate::bytes::bytes_of;
 use crate::engine::cuda::device::Element;
+use crate::engine::cuda::driver::cache::Cache;
 use crate::engine::cuda::driver::nccl::{Gpus, Nccl};
-use crate::engine::cuda::driver::nvrtc::{Architecture, Target, usage};
+use crate::engine::cuda::driver::nvrtc::{Architecture, Target, Usage, usage};
 use crate::engine::cuda::driver::probe;
 use crate::engine::cuda::kernels::{SOURCES, Source};
 use crate::engine::cuda::state::download;
@@ -24,15 +25,8 @@ pub fn checks(emulated: bool) -> Vec<Check> {
     if !emulated {
         checks.insert(0, Check::new("libraries", |_| libraries()));
         checks.push(Check::new("NCCL", sums));
-        let elements = [Element::F32, Element::Bf16, Element::F16];
-        let all = SOURCES.iter().flat_map(|source| {
-            let elements = elements.into_iter().filter(|&e| source.is_for(e));
-            elements.map(move |element| (source, element))
-        });
-        checks.extend(all.map(|(source, element)| {
-            let name = format!("compile {} {}", source.name, name_of(element));
-            Check::new(name, move |_| compile(source, element))
-        }));
+        // First, so that all others find the kernels in the cache.
+        checks.insert(1, Check::new("compilation", |_| compilation()));
     }
     checks
 }
@@ -129,11 +123,19 @@ fn sums(session: &mut Session<'_>) -> Result<Outcome> {
         if same { "exact sums" } else { "WRONG sums or bytes" }
     );
     let data = json!({"found": true, "library": nccl.describe(), "seconds_to_connect": seconds});
-    Ok(Outcome { passed: same, line, data })
+    Ok(Outcome::new(same, line, data))
 }
 
-/// Compiles a source and reports the resources of its kernels. Register spilling is a failure.
-fn compile(source: &Source, element: Element) -> Result<Outcome> {
+/// A source that was compiled for an element.
+struct Compilation {
+    name: String,
+    seconds: f64,
+    kernels: Vec<Usage>,
+}
+
+/// Compiles all sources at once, through the cache, and reports the resources of each kernel. Register spilling is a
+/// failure.
+fn compilation() -> Result<Outcome> {
     let found = probe()?;
     let nvrtc = found.nvrtc();
     let device = Architecture::of(found.properties().capability);
@@ -141,36 +143,62 @@ fn compile(source: &Source, element: Element) -> Result<Outcome> {
     let target = target.ok_or_else(|| {
         Error::Failed(format!("NVRTC knows no architecture that runs on sm_{}", device.0))
     })?;
+    let cache = Cache::of_user();
+    let elements = [Element::F32, Element::Bf16, Element::F16];
+    let all = SOURCES.iter().flat_map(|source| {
+        let elements = elements.into_iter().filter(|&e| source.is_for(e));
+        elements.map(move |element| (source, element))
+    });
+    let all: Vec<(&Source, Element)> = all.collect();
     let started = Instant::now();
-    let compiled = nvrtc.compile(source.name, source.text, element, target)?;
+    let compiled = all.into_par_iter().map(|(source, element)| -> Result<Compilation> {
+        let started = Instant::now();
+        let compiled = cache.compiled(nvrtc, source, element, target)?;
+        Ok(Compilation {
+            name: format!("{} {}", source.name, name_of(element)),
+            seconds: started.elapsed().as_secs_f64(),
+            kernels: usage(&compiled.log),
+        })
+    });
+    let compiled: Vec<Result<Compilation>> = compiled.collect();
     let seconds = started.elapsed().as_secs_f64();
-    let all = usage(&compiled.log);
-    let spills =
-        |u: &&crate::engine::cuda::driver::nvrtc::Usage| u.spill_stores + u.spill_loads > 0;
-    let spilling = all.iter().filter(spills).count();
-    let mut line = format!("{seconds:.2} s, {} kernels, {spilling} spill", all.len());
-    let mut kernels: HashMap<&str, Value> = HashMap::new();
-    for u in &all {
-        line += &format!(
-            "\n    {:<28} {:>3} registers, {:>5} bytes shared, {:>3} of local memory, {} spilt",
-            u.kernel,
-            u.registers,
-            u.shared,
-            u.stack,
-            u.spill_stores + u.spill_loads
-        );
-        let kernel = json!({
-            "registers": u.registers,
-            "shared": u.shared,
-            "local": u.stack,
-            "spill_stores": u.spill_stores,
-            "spill_loads": u.spill_loads,
-        });
-        kernels.insert(&u.kernel, kernel);
+    let (mut lines, mut data) = (Vec::new(), serde_json::Map::new());
+    let (mut kernels, mut spilling, mut failed) = (0, 0, 0);
+    for source in compiled {
+        let source = match source {
+            Ok(source) => source,
+            Err(error) => {
+                failed += 1;
+                lines.push(error.to_string());
+                continue;
+            }
+        };
+        lines.push(format!("{}: {:.2} s", source.name, source.seconds));
+        let mut usages = serde_json::Map::new();
+        for u in &source.kernels {
+            let spilt = u.spill_stores + u.spill_loads;
+            kernels += 1;
+            spilling += usize::from(spilt > 0);
+            lines.push(format!(
+                "  {:<28} {:>3} registers, {:>5} bytes shared, {:>3} of local memory, {spilt} spilt",
+                u.kernel, u.registers, u.shared, u.stack
+            ));
+            let usage = json!({
+                "registers": u.registers,
+                "shared": u.shared,
+                "local": u.stack,
+                "spill_stores": u.spill_stores,
+                "spill_loads": u.spill_loads,
+            });
+            usages.insert(u.kernel.clone(), usage);
+        }
+        data.insert(source.name, json!({"seconds": source.seconds, "kernels": usages}));
     }
-    Ok(Outcome {
-        passed: spilling == 0,
-        line,
-        data: json!({"seconds": seconds, "spilling": spilling, "kernels": kernels}),
-    })
+    let line =
+        format!("{seconds:.1} s, {kernels} kernels, {spilling} spill, {failed} sources failed");
+    Ok(Outcome::new(
+        spilling == 0 && failed == 0,
+        format!("{line}\n    {}", lines.join("\n    ")),
+        json!({"seconds": seconds, "spilling": spilling, "failed": failed, "sources": data}),
+    ))
 }

@@ -30,7 +30,9 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 
-use super::device::{Device, Element};
+use super::device::{Cost, Device, Element};
+use super::watched::{FLUSH, Watch, Watched};
+use crate::engine::timing::median;
 
 use self::test_case::{TestCase, name_of};
 
@@ -93,10 +95,35 @@ impl Scale {
 
     fn widths(self) -> &'static [usize] {
         match self {
-            Self::Full => &[128, 384, 768, 1024, 100, 77, 7, 1030],
+            Self::Full => &[768, 77, 1024, 384, 128, 100, 7, 1030],
             Self::Small => &[128, 33, 7],
             Self::Short => &[77],
         }
+    }
+
+    /// Returns batches as the width of their rows and the lengths of their sequences. At full scale most widths have
+    /// only the batch with all lengths.
+    fn batches(self) -> impl Iterator<Item = (usize, &'static [usize])> {
+        let widths = self.widths().iter().enumerate();
+        widths.flat_map(move |(index, &width)| {
+            let all =
+                move |lengths: &&[usize]| self != Self::Full || index < 2 || lengths.len() > 1;
+            self.lengths().iter().copied().filter(all).map(move |lengths| (width, lengths))
+        })
+    }
+
+    /// Returns the width and the lengths of a batch whose launches are measured: a training step's of the base model.
+    fn measured(self) -> (usize, &'static [usize]) {
+        match self {
+            Self::Full => (768, &[384; 64]),
+            Self::Small => (64, &[33; 3]),
+            Self::Short => (16, &[5]),
+        }
+    }
+
+    /// Returns how often launches are measured.
+    fn repeats(self, element: Element) -> usize {
+        if self == Self::Full && element == Element::Bf16 { 5 } else { 1 }
     }
 }
 
@@ -158,15 +185,22 @@ pub struct Outcome {
     pub line: String,
     /// An object for programs.
     pub data: Value,
+    /// Whether the device no longer responds.
+    pub lost: bool,
 }
 
 impl Outcome {
+    fn new(passed: bool, line: String, data: Value) -> Self {
+        Self { passed, line, data, lost: false }
+    }
+
     fn good(line: String, data: Value) -> Self {
-        Self { passed: true, line, data }
+        Self::new(true, line, data)
     }
 
     fn failed(line: String) -> Self {
-        Self { passed: false, data: json!({"error": &line}), line }
+        let data = json!({"error": &line});
+        Self::new(false, line, data)
     }
 }
 
@@ -204,6 +238,8 @@ pub fn checks(section: Section, scale: Scale, emulated: bool) -> Vec<Check> {
 type KernelTest = fn(&mut TestCases<'_>);
 
 const KERNELS: &[(&str, KernelTest)] = &[
+    // The most complicated one first.
+    ("attention", attention::plain_and_flash),
     ("embedding_forward", embedding::forward),
     ("embedding_backward", embedding::backward),
     ("norm_forward", norm::forward),
@@ -226,7 +262,6 @@ const KERNELS: &[(&str, KernelTest)] = &[
     ("sum_of_squares", optimizer::sum_of_squares),
     ("adamw", optimizer::adamw),
     ("lamb", optimizer::lamb),
-    ("attention", attention::plain_and_flash),
 ];
 
 fn kernel_checks() -> Vec<Check> {
@@ -264,7 +299,37 @@ pub struct TestCases<'a> {
     /// The worst case: its error, its bound and its name.
     worst: (f64, f64, String),
     complaints: Vec<String>,
+    measured: Vec<Launch>,
     started: Instant,
+}
+
+/// A measured launch or product.
+struct Launch {
+    what: String,
+    cost: Cost,
+    /// The median.
+    seconds: f64,
+}
+
+impl Launch {
+    fn line(&self) -> String {
+        let (bytes, flops) = (self.cost.bytes as f64, self.cost.flops as f64);
+        let mut line = format!(
+            "{:<28} {:>8.1} µs {:>6.0} GB/s",
+            self.what,
+            self.seconds * 1e6,
+            bytes / self.seconds / 1e9
+        );
+        if self.cost.flops > 0 {
+            line += &format!(" {:>6.1} TFLOP/s", flops / self.seconds / 1e12);
+        }
+        line
+    }
+
+    fn data(&self) -> Value {
+        let Cost { bytes, flops } = self.cost;
+        json!({"what": self.what, "seconds": self.seconds, "bytes": bytes, "flops": flops})
+    }
 }
 
 /// Maximum number of reported complaints.
@@ -280,6 +345,7 @@ impl<'a> TestCases<'a> {
             failed: 0,
             worst: (0.0, 0.0, String::new()),
             complaints: Vec::new(),
+            measured: Vec::new(),
             started: Instant::now(),
         }
     }
@@ -300,25 +366,91 @@ impl<'a> TestCases<'a> {
         dropouts: &[f64],
         work: impl Fn(&mut TestCase<'_>, usize, &[usize], f64) -> Result<()>,
     ) {
-        for &width in self.scale.widths() {
-            for &lengths in self.scale.lengths() {
-                for &p in dropouts {
-                    let name = format!("{width} wide, {lengths:?}, dropout {p}");
-                    self.test(&name, |case| work(case, width, lengths, p));
-                }
+        let work = |case: &mut TestCase<'_>, width, lengths: &[usize], p| {
+            case.columns = width;
+            work(case, width, lengths, p)
+        };
+        for (width, lengths) in self.scale.batches() {
+            for &p in dropouts {
+                let name = format!("{width} wide, {lengths:?}, dropout {p}");
+                self.test(&name, |case| work(case, width, lengths, p));
             }
+        }
+        let (width, lengths) = self.scale.measured();
+        for &p in dropouts {
+            let name = format!("{width} wide, {}×{}, dropout {p}", lengths.len(), lengths[0]);
+            self.measure(&name, |case| work(case, width, lengths, p));
         }
     }
 
     /// Tests every width with the number of rows of every batch.
     pub fn over_matrices(&mut self, work: impl Fn(&mut TestCase<'_>, usize, usize) -> Result<()>) {
-        for &width in self.scale.widths() {
-            for lengths in self.scale.lengths() {
-                let n = lengths.iter().sum();
-                let name = format!("{n} rows of {width}");
-                self.test(&name, |case| work(case, n, width));
+        let work = |case: &mut TestCase<'_>, n, width| {
+            case.columns = width;
+            work(case, n, width)
+        };
+        for (width, lengths) in self.scale.batches() {
+            let n = lengths.iter().sum();
+            self.test(&format!("{n} rows of {width}"), |case| work(case, n, width));
+        }
+        let (width, lengths) = self.scale.measured();
+        let n = lengths.iter().sum();
+        self.measure(&format!("{n} rows of {width}"), |case| work(case, n, width));
+    }
+
+    /// Tests a case as large as in training, then measures its launches: the results of each measurement must have the
+    /// bits of the tested ones.
+    pub fn measure(&mut self, name: &str, work: impl Fn(&mut TestCase<'_>) -> Result<()>) {
+        let Some(tested) = self.one(name, test_case::Mode::default(), &work) else {
+            return;
+        };
+        if let Err(error) = self.times(name, tested, &work) {
+            self.failed += 1;
+            self.complain(format!("{name}, measured: {error}"));
+        }
+    }
+
+    fn times(
+        &mut self,
+        name: &str,
+        tested: u64,
+        work: impl Fn(&mut TestCase<'_>) -> Result<()>,
+    ) -> Result<()> {
+        // Reading so much takes the emulated device too long.
+        let flush = match self.scale {
+            Scale::Full => Some(self.device.allocate(FLUSH)?),
+            Scale::Small | Scale::Short => None,
+        };
+        let (mut device, log) = Watched::new(&mut *self.device, Watch::Time(flush));
+        let mode = test_case::Mode { again: true, ..test_case::Mode::default() };
+        let mut all: Vec<(String, Cost, Vec<f64>)> = Vec::new();
+        let mut done = Ok(());
+        for _ in 0..self.scale.repeats(self.element) {
+            let digest = TestCase::new(&mut device, self.element, mode).run(&work);
+            match digest {
+                Ok(digest) if digest == tested => {}
+                Ok(_) => done = Err(Error::Failed("other bits than before".into())),
+                Err(error) => done = Err(error),
+            }
+            // The case itself fills its buffers.
+            let launches = log.take().into_iter().filter(|o| o.what != "fill" && o.what != "copy");
+            for (index, launch) in launches.enumerate() {
+                if all.len() == index {
+                    all.push((launch.what, launch.cost, Vec::new()));
+                }
+                all[index].2.push(launch.seconds);
             }
         }
+        if let Some(flush) = flush {
+            self.device.release(flush);
+        }
+        done?;
+        self.measured.extend(all.into_iter().map(|(what, cost, mut seconds)| Launch {
+            what: format!("{what} ({name})"),
+            cost,
+            seconds: median(&mut seconds),
+        }));
+        Ok(())
     }
 
     /// Like [`test`](Self::test) for kernels that need aligned values.
@@ -383,10 +515,12 @@ impl<'a> TestCases<'a> {
 
     /// Records a deviation; returns whether it is within its bound.
     fn take(&mut self, name: &str, distance: &test_case::Deviation) -> bool {
-        let test_case::Deviation { what, error, bound } = distance;
+        let test_case::Deviation { what, error, bound, places } = distance;
         let good = error <= bound;
         if !good {
-            self.complain(format!("{name}: {what} is {error:.1e} off, more than {bound:.0e}"));
+            self.complain(format!(
+                "{name}: {what} is {error:.1e} off, more than {bound:.0e}: {places}"
+            ));
         }
         let share = |error: f64, bound: f64| if error == 0.0 { 0.0 } else { error / bound };
         if share(*error, *bound) >= share(self.worst.0, self.worst.1) {
@@ -404,19 +538,25 @@ impl<'a> TestCases<'a> {
         for complaint in &self.complaints {
             line += &format!("\n    {complaint}");
         }
-        Outcome {
-            passed: self.failed == 0 && self.cases > 0,
+        if self.scale == Scale::Full {
+            let times = self.measured.iter().map(|launch| format!("\n    {}", launch.line()));
+            line.extend(times);
+        }
+        let passed = self.failed == 0 && self.cases > 0;
+        Outcome::new(
+            passed,
             line,
-            data: json!({
+            json!({
                 "cases": self.cases,
                 "failed": self.failed,
                 "error": finite(*error),
                 "bound": bound,
                 "worst_case": at,
                 "complaints": self.complaints,
+                "measured": self.measured.iter().map(Launch::data).collect::<Vec<_>>(),
                 "seconds": self.started.elapsed().as_secs_f64(),
             }),
-        }
+        )
     }
 }
 
@@ -459,6 +599,7 @@ pub fn run(
         let alive = session.alive(!outcome.passed);
         if let Err(error) = &alive {
             outcome.passed = false;
+            outcome.lost = true;
             outcome.line += &format!("\n    the device is lost: {error}");
         }
         report(&check.name, Some(outcome));

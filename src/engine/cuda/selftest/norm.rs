@@ -27,17 +27,13 @@ pub fn scale_and_shift(width: usize) -> [Vec<f32>; 2] {
 }
 
 pub fn forward(cases: &mut TestCases<'_>) {
-    for &width in cases.scale.widths() {
-        for &lengths in cases.scale.lengths() {
-            for p in [Some(0.0), Some(0.1), None] {
-                let name = match p {
-                    Some(p) => format!("{width} wide, {lengths:?}, dropout {p}"),
-                    None => format!("{width} wide, {lengths:?}, alone"),
-                };
-                cases.test(&name, |case| forward_case(case, width, lengths, p));
-            }
-        }
+    for (width, lengths) in cases.scale.batches() {
+        let name = format!("{width} wide, {lengths:?}, alone");
+        cases.test(&name, |case| forward_case(case, width, lengths, None));
     }
+    cases.over_batches(&[0.0, 0.1], |case, width, lengths, p| {
+        forward_case(case, width, lengths, Some(p))
+    });
 }
 
 /// Tests with bias, residual and dropout, or with none of them.
@@ -48,6 +44,7 @@ fn forward_case(
     p: Option<f64>,
 ) -> Result<()> {
     let element = case.element;
+    case.columns = width;
     let sample = case.sample(lengths)?;
     let (n, simd) = (sample.packed.rows(), Simd::detect());
     let mut x = rounded(element, &numbers(n * width, 1));

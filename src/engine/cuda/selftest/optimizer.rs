@@ -27,29 +27,41 @@ pub fn sum_of_squares(cases: &mut TestCases<'_>) {
             (1.0, Some(f32::INFINITY)),
         ] {
             let name = format!("{count} numbers times {factor}, one {invalid:?}");
-            cases.test(&name, |case| {
-                let mut x = numbers(count, 1);
-                x.iter_mut().for_each(|x| *x *= factor);
-                if let Some(value) = invalid {
-                    x[count / 2] = value;
-                }
-                let at = case.constant(Element::F32, &x)?;
-                let sum = norm_on_device(case, count, at)?;
-                let exact: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
-                if case.is_again() {
-                    return Ok(());
-                }
-                if invalid.is_some() {
-                    let finite = f32::from(u8::from(sum.is_finite()));
-                    case.same("a non-finite sum", &[finite], &[0.0]);
-                } else {
-                    let got = [(sum / exact) as f32];
-                    case.within("the sum against f64", &got, &[1.0], 1e-6);
-                }
-                Ok(())
-            });
+            cases.test(&name, |case| squares_case(case, count, factor, invalid));
         }
     }
+    let count = match cases.scale {
+        Scale::Full => 110_000_000,
+        Scale::Small | Scale::Short => 70_001,
+    };
+    cases.measure(&format!("{count} numbers"), |case| squares_case(case, count, 1.0, None));
+}
+
+/// Tests the sum for numbers times a factor, one of which may be invalid.
+fn squares_case(
+    case: &mut TestCase<'_>,
+    count: usize,
+    factor: f32,
+    invalid: Option<f32>,
+) -> Result<()> {
+    let mut x = numbers(count, 1);
+    x.iter_mut().for_each(|x| *x *= factor);
+    if let Some(value) = invalid {
+        x[count / 2] = value;
+    }
+    let at = case.constant(Element::F32, &x)?;
+    let sum = norm_on_device(case, count, at)?;
+    if case.is_again() {
+        return Ok(());
+    }
+    if invalid.is_some() {
+        let finite = f32::from(u8::from(sum.is_finite()));
+        case.same("a non-finite sum", &[finite], &[0.0]);
+    } else {
+        let exact: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+        case.within("the sum against f64", &[(sum / exact) as f32], &[1.0], 1e-6);
+    }
+    Ok(())
 }
 
 fn norm_on_device(case: &mut TestCase<'_>, count: usize, x: Address) -> Result<f64> {
@@ -92,6 +104,20 @@ fn updates(cases: &mut TestCases<'_>, rule: Rule) {
             cases.test(&name, |case| run_case(case, &layout, &update, scale, invalid));
         }
     }
+    // The tables and one layer of the base model.
+    let config = match cases.scale {
+        Scale::Full => Config::new(1, 768, 12, 3072, 30_522),
+        Scale::Small | Scale::Short => config,
+    };
+    let layout = Layout::new(&config, &PRETRAINING);
+    let update = Update {
+        optimizer: Optimizer { rule, ..Optimizer::default() },
+        learning_rate: 1e-2,
+        step: 2,
+        max_norm: 1.0,
+    };
+    let name = format!("{} parameters", layout.total());
+    cases.measure(&name, |case| run_case(case, &layout, &update, 1024.0, false));
 }
 
 /// Tests one update of all parameters of a model.

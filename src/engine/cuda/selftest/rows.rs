@@ -3,6 +3,7 @@
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::kernels::{self, DropoutRows};
 use crate::engine::simd::Simd;
+use crate::error::Result;
 use crate::random::Site;
 
 use super::TestCases;
@@ -127,24 +128,29 @@ pub fn cast(cases: &mut TestCases<'_>) {
         f32::NAN,
     ];
     for count in [1usize, 7, 31, 255, 2048, 100_003] {
-        cases.test(&format!("{count} numbers"), |case| {
-            let element = case.element;
-            let mut x = numbers(count, 1);
-            let fit = special.len().min(count);
-            x[..fit].copy_from_slice(&special[..fit]);
-            let single = Element::F32;
-            let from = case.constant(single, &x)?;
-            let narrow = case.empty(element, count)?;
-            let wide = case.empty(single, count)?;
-            let number = count as u64;
-            kernels::cast(case.device, number, (from, single), (narrow, element))?;
-            kernels::cast(case.device, number, (narrow, element), (wide, single))?;
-            let places = [(narrow, element, count), (wide, single, count)];
-            if let Some([narrow, wide]) = case.outputs(places)? {
-                case.same("narrowed", &narrow, &rounded(element, &x));
-                case.same("widened again", &wide, &rounded(element, &x));
-            }
-            Ok(())
-        });
+        cases.test(&format!("{count} numbers"), |case| cast_case(case, count, &special));
     }
+    let (width, lengths) = cases.scale.measured();
+    let count = width * lengths.iter().sum::<usize>();
+    cases.measure(&format!("{count} numbers"), |case| cast_case(case, count, &special));
+}
+
+fn cast_case(case: &mut TestCase<'_>, count: usize, special: &[f32]) -> Result<()> {
+    let element = case.element;
+    let mut x = numbers(count, 1);
+    let fit = special.len().min(count);
+    x[..fit].copy_from_slice(&special[..fit]);
+    let single = Element::F32;
+    let from = case.constant(single, &x)?;
+    let narrow = case.empty(element, count)?;
+    let wide = case.empty(single, count)?;
+    let number = count as u64;
+    kernels::cast(case.device, number, (from, single), (narrow, element))?;
+    kernels::cast(case.device, number, (narrow, element), (wide, single))?;
+    let places = [(narrow, element, count), (wide, single, count)];
+    if let Some([narrow, wide]) = case.outputs(places)? {
+        case.same("narrowed", &narrow, &rounded(element, &x));
+        case.same("widened again", &wide, &rounded(element, &x));
+    }
+    Ok(())
 }

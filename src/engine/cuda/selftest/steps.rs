@@ -2,6 +2,7 @@
 //! recomputation, recordings, evaluation and features.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,11 +17,8 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, PRETRAINING, Size};
 use crate::random::{Site, Stream};
 
-use super::test_case::{deviation, name_of};
+use super::test_case::{deviation, differences, name_of};
 use super::{Check, Outcome, Scale, Session};
-
-/// Steps of a run.
-const STEPS: u64 = 10;
 
 /// A model and its batches.
 #[derive(Debug, Clone, Copy)]
@@ -31,17 +29,45 @@ struct Case {
     lengths: &'static [usize],
     /// Interval of steps whose gradients are stored: those of large models take much memory.
     gradients_every: u64,
+    steps: u64,
+    /// None for all of the size's.
+    layers: Option<usize>,
 }
 
-const CASES: [Case; 3] = [
-    Case { name: "small", size: None, lengths: &[33, 2, 17, 1], gradients_every: 1 },
+const CASES: [Case; 4] = [
+    Case {
+        name: "small",
+        size: None,
+        lengths: &[33, 2, 17, 1],
+        gradients_every: 1,
+        steps: 10,
+        layers: None,
+    },
     Case {
         name: "tiny",
         size: Some(Size::Tiny),
         lengths: &[128, 1, 33, 384, 127, 2, 31, 512],
         gradients_every: 1,
+        steps: 10,
+        layers: None,
     },
-    Case { name: "base", size: Some(Size::Base), lengths: &[128, 31, 65], gradients_every: 9 },
+    Case {
+        name: "base",
+        size: Some(Size::Base),
+        lengths: &[128, 31, 65],
+        gradients_every: 9,
+        steps: 10,
+        layers: None,
+    },
+    // As many rows as in training, where kernels take several passes over them.
+    Case {
+        name: "one layer of base, 64×384",
+        size: Some(Size::Base),
+        lengths: &[384; 64],
+        gradients_every: 1,
+        steps: 1,
+        layers: Some(1),
+    },
 ];
 
 /// The tested number formats; true for TF32.
@@ -79,8 +105,8 @@ pub fn checks(scale: Scale) -> Vec<Check> {
     let mut checks = Vec::new();
     for &case in cases {
         for (element, tf32) in FORMATS {
-            let name = format!("ten steps of {}, {}", case.name, name(element, tf32));
-            checks.push(Check::new(name, move |s| ten_steps(s, case, element, tf32)));
+            let name = format!("{}, {} steps, {}", case.name, case.steps, name(element, tf32));
+            checks.push(Check::new(name, move |s| several_steps(s, case, element, tf32)));
         }
     }
     // The remaining checks use the largest model that is fast enough.
@@ -102,7 +128,11 @@ pub fn checks(scale: Scale) -> Vec<Check> {
 impl Case {
     fn config(&self) -> Config {
         match self.size {
-            Some(size) => size.config(30522),
+            Some(size) => {
+                let config = size.config(30522);
+                let num_hidden_layers = self.layers.unwrap_or(config.num_hidden_layers);
+                Config { num_hidden_layers, ..config }
+            }
             None => {
                 let mut config = Config::new(2, 64, 2, 100, 203);
                 config.max_position_embeddings = 160;
@@ -189,7 +219,7 @@ impl References {
     }
 }
 
-/// Runs ten steps of an engine; `see` gets each step's number, loss, gradients if they are stored,
+/// Runs the steps of a case with an engine; `see` gets each step's number, loss, gradients if they are stored,
 /// and their norm.
 fn run(
     case: Case,
@@ -197,7 +227,7 @@ fn run(
     mut see: impl FnMut(u64, f64, Option<Vec<f32>>, f64),
 ) -> Result<()> {
     let config = engine.config().clone();
-    for step in 1..=STEPS {
+    for step in 1..=case.steps {
         let batch = case.batch(&config, step);
         let dropout = Dropout { seed: 5 | 3 << 32, step: step as u32 };
         let scores = engine.pretraining_gradients(&batch, dropout)?;
@@ -224,32 +254,37 @@ fn engine(session: &Session<'_>, config: &Config, settings: Settings) -> Result<
     CudaEngine::new(session.another()?, config, &layout, values, settings)
 }
 
-/// Returns the largest error of a parameter's gradient relative to its norm, and the parameter.
+/// Returns the largest error of a parameter's gradient relative to its norm, the parameter and its place.
 /// Norms below `floor` times the whole norm count as that: with one token, queries and keys have
 /// only rounding errors as gradients.
-fn farthest(layout: &Layout, got: &[f32], expected: &[f32], floor: f64) -> (f64, String) {
+fn farthest(
+    layout: &Layout,
+    got: &[f32],
+    expected: &[f32],
+    floor: f64,
+) -> (f64, String, Range<usize>) {
     let whole: f64 = expected.iter().map(|&e| f64::from(e).powi(2)).sum();
-    let mut worst = (0.0, String::new());
+    let mut worst = (0.0, String::new(), 0..0);
     for (parameter, range) in layout.iter() {
         // A key's bias shifts all scores of a query equally: its gradient is only rounding.
         if parameter.name.ends_with("key.bias") {
             continue;
         }
         let (mut squared, mut norm) = (0.0, 0.0);
-        for (&g, &e) in got[range.clone()].iter().zip(&expected[range]) {
+        for (&g, &e) in got[range.clone()].iter().zip(&expected[range.clone()]) {
             squared += (f64::from(g) - f64::from(e)).powi(2);
             norm += f64::from(e).powi(2);
         }
         let error = (squared / norm.max(floor * floor * whole)).sqrt();
         if error.is_nan() || error > worst.0 {
             let error = if error.is_nan() { f64::MAX } else { error };
-            worst = (error, parameter.name.clone());
+            worst = (error, parameter.name.clone(), range);
         }
     }
     worst
 }
 
-fn ten_steps(
+fn several_steps(
     session: &mut Session<'_>,
     case: Case,
     element: Element,
@@ -276,11 +311,15 @@ fn ten_steps(
         }
         let expected = reference.gradients.get(&step);
         if let Some((got, expected)) = gradients.as_ref().zip(expected) {
-            let (error, name) = farthest(&reference.layout, got, expected, floor);
+            let (error, name, range) = farthest(&reference.layout, got, expected, floor);
             let bound = if step == 1 { bounds.gradient } else { bounds.drifted };
             if error > bound {
+                let columns = reference.layout.iter().find(|(parameter, _)| parameter.name == name);
+                let columns = columns.and_then(|(parameter, _)| parameter.shape.last().copied());
+                let (got, expected) = (&got[range.clone()], &expected[range]);
+                let places = differences(got, expected, bound, columns.unwrap_or(0));
                 complaints.push(format!(
-                    "step {step}: the gradient of {name} is {error:.1e} off, more than {bound:.0e}"
+                    "step {step}: the gradient of {name} is {error:.1e} off, more than {bound:.0e}: {places}"
                 ));
             }
             worst.push((step, error, name));
@@ -309,10 +348,11 @@ fn ten_steps(
         .iter()
         .map(|(step, error, name)| json!({"step": step, "error": error, "parameter": name}))
         .collect();
-    Ok(Outcome {
-        passed: complaints.is_empty() && losses.len() == STEPS as usize,
+    let passed = complaints.is_empty() && losses.len() == case.steps as usize;
+    Ok(Outcome::new(
+        passed,
         line,
-        data: json!({
+        json!({
             "losses": losses,
             "expected_losses": reference.losses,
             "loss_error": super::finite(loss_error),
@@ -324,7 +364,7 @@ fn ten_steps(
             "cpu_seconds": reference.seconds,
             "complaints": complaints,
         }),
-    })
+    ))
 }
 
 fn relative(got: f64, expected: f64) -> f64 {
@@ -360,7 +400,7 @@ fn recomputation(session: &mut Session<'_>, case: Case, element: Element) -> Res
     let bytes: Vec<u64> = all.iter().map(|x| x.2).collect();
     let line = format!("the same bits: {same}; bytes of activations: {bytes:?}");
     let data = json!({"same_bits": same, "activation_bytes": bytes});
-    Ok(Outcome { passed: same && less, line, data })
+    Ok(Outcome::new(same && less, line, data))
 }
 
 /// Checks that launched, recorded and replayed steps give the same bits.
@@ -381,11 +421,11 @@ fn recordings(session: &mut Session<'_>, case: Case, element: Element) -> Result
     }
     let replayed = cuda.replayed();
     let same = all[1..].iter().all(|x| *x == all[0]);
-    Ok(Outcome {
-        passed: same && replayed == 2,
-        line: format!("launched, recorded and replayed ({replayed} times): the same bits: {same}"),
-        data: json!({"same_bits": same, "replayed": replayed}),
-    })
+    Ok(Outcome::new(
+        same && replayed == 2,
+        format!("launched, recorded and replayed ({replayed} times): the same bits: {same}"),
+        json!({"same_bits": same, "replayed": replayed}),
+    ))
 }
 
 /// Compares inference with the CPU engine's.
@@ -422,9 +462,9 @@ fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result
     let lines: Vec<String> = errors.iter().map(|(what, e)| format!("{what} {e:.1e}")).collect();
     let data: serde_json::Map<String, Value> =
         errors.iter().map(|(what, error)| (what.clone(), json!(super::finite(*error)))).collect();
-    Ok(Outcome {
-        passed: worst <= bound,
-        line: format!("off by (bound {bound:.0e}): {}", lines.join(", ")),
-        data: json!({"errors": data, "bound": bound}),
-    })
+    Ok(Outcome::new(
+        worst <= bound,
+        format!("off by (bound {bound:.0e}): {}", lines.join(", ")),
+        json!({"errors": data, "bound": bound}),
+    ))
 }

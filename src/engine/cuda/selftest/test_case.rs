@@ -98,12 +98,16 @@ pub struct Deviation {
     /// Relative error; infinite if a value is not finite.
     pub error: f64,
     pub bound: f64,
+    /// Where the results differ; empty if they are within the bound.
+    pub places: String,
 }
 
 /// A running test case.
 pub struct TestCase<'a> {
     pub device: &'a mut dyn Device,
     pub element: Element,
+    /// Values in a row of most results, for messages; 0 if they have no rows.
+    pub columns: usize,
     mode: Mode,
     buffers: Vec<Buffer>,
     staging: Staging,
@@ -132,6 +136,7 @@ impl<'a> TestCase<'a> {
         Self {
             device,
             element,
+            columns: 0,
             mode,
             buffers: Vec::new(),
             staging: Staging::default(),
@@ -271,11 +276,12 @@ impl<'a> TestCase<'a> {
         expected: &[E],
         bound: f64,
     ) {
-        self.deviations.push(Deviation {
-            what: what.into(),
-            error: deviation(got, expected),
-            bound,
-        });
+        let error = deviation(got, expected);
+        let places = match error <= bound {
+            true => String::new(),
+            false => differences(got, expected, bound, self.columns),
+        };
+        self.deviations.push(Deviation { what: what.into(), error, bound, places });
     }
 
     /// Compares bits.
@@ -285,12 +291,11 @@ impl<'a> TestCase<'a> {
             let bits = |x: &f32| if x.is_nan() { u32::MAX } else { x.to_bits() };
             values.iter().map(bits).collect()
         };
-        let same = bits(got) == bits(expected);
-        self.deviations.push(Deviation {
-            what: what.into(),
-            error: if same { 0.0 } else { f64::INFINITY },
-            bound: 0.0,
-        });
+        let (error, places) = match bits(got) == bits(expected) {
+            true => (0.0, String::new()),
+            false => (f64::INFINITY, differences(got, expected, 0.0, self.columns)),
+        };
+        self.deviations.push(Deviation { what: what.into(), error, bound: 0.0, places });
     }
 
     /// Returns an error if something was written outside of a buffer or into a constant one.
@@ -331,6 +336,59 @@ impl TestBatch {
         });
         (dropout, Mask::new(Some(DROPOUT), site, p))
     }
+}
+
+/// Describes where results differ from the expected values: how many, how many of them not finite, the first, the worst.
+/// A value is wrong if it alone exceeds the bound of [`TestCase::within`].
+pub fn differences<E: Copy + Into<f64>>(
+    got: &[f32],
+    expected: &[E],
+    bound: f64,
+    columns: usize,
+) -> String {
+    if got.len() != expected.len() {
+        return format!("{} values instead of {}", got.len(), expected.len());
+    }
+    let expected: Vec<f64> = expected.iter().map(|&e| e.into()).collect();
+    let finite = expected.iter().filter(|e| e.is_finite());
+    let largest = finite.fold(1e-6f64, |most, e| most.max(e.abs()));
+    let distance = |i: usize| -> f64 {
+        let (g, e) = (f64::from(got[i]), expected[i]);
+        if g == e || (g.is_nan() && e.is_nan()) {
+            return 0.0;
+        }
+        let distance = (g - e).abs();
+        if distance.is_nan() { f64::INFINITY } else { distance }
+    };
+    let place = |i: usize| {
+        let at = match columns {
+            0 => format!("value {i}"),
+            columns => format!("value {i} (row {}, column {})", i / columns, i % columns),
+        };
+        format!("{at} is {:e} instead of {:e}", got[i], expected[i])
+    };
+    let (mut wrong, mut not_finite, mut first) = (0usize, 0usize, None);
+    let mut worst = (0, 0.0);
+    for i in 0..got.len() {
+        let off = distance(i);
+        if off > 2.0 * bound * largest {
+            wrong += 1;
+            not_finite += usize::from(!got[i].is_finite());
+            first = first.or(Some(i));
+        }
+        if off > worst.1 {
+            worst = (i, off);
+        }
+    }
+    let worst = place(worst.0);
+    let Some(first) = first else {
+        return format!("no single value is far off; at worst, {worst}");
+    };
+    let all = got.len();
+    let first = place(first);
+    format!(
+        "{wrong} of {all} values are wrong, {not_finite} of them not finite; first, {first}; at worst, {worst}"
+    )
 }
 
 /// Returns the error of [`TestCase::within`].

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::test_case::{bound, deviation, numbers, rounded};
+use super::test_case::{bound, deviation, differences, numbers, rounded};
 use super::*;
 use crate::engine::cuda::emulated::{Emulated, for_tests};
 use crate::engine::cuda::kernels;
@@ -37,6 +37,7 @@ macro_rules! kernels {
 }
 
 kernels! {
+    attention,
     embedding_forward,
     embedding_backward,
     norm_forward,
@@ -59,7 +60,6 @@ kernels! {
     sum_of_squares,
     adamw,
     lamb,
-    attention,
 }
 
 /// A check's name, whether it passed, and its line.
@@ -162,8 +162,16 @@ fn every_failure_is_reported() {
     assert_eq!(ended, Ended::Whole);
     let expected = [
         ("right", true, "2 cases, 0 failed"),
-        ("one number is off", false, "the sum is "),
-        ("never written", false, "nothing is inf off"),
+        (
+            "one number is off",
+            false,
+            "1 of 8 values are wrong, 0 of them not finite; first, value 5 is ",
+        ),
+        (
+            "never written",
+            false,
+            "nothing is inf off, more than 1e-4: 8 of 8 values are wrong, 8 of them not finite",
+        ),
         ("outside a buffer", false, "a kernel wrote after a buffer of 32 bytes"),
         ("into an input", false, "a kernel changed an input of 32 bytes"),
         ("other bits", false, "other bits in the second run"),
@@ -194,6 +202,26 @@ fn a_deviation_is_the_larger_of_all_and_of_one() {
     assert_eq!(deviation(&[1.0], &[1.0f32, 1.0]), f64::INFINITY);
     assert_eq!(deviation(&[0.0], &[0.0f32]), 0.0);
     assert!(bound(Element::F32) < bound(Element::Bf16));
+}
+
+#[test]
+fn the_first_and_the_worst_difference_are_located() {
+    let expected: Vec<f32> = (0..20).map(|i| i as f32).collect();
+    let mut got = expected.clone();
+    got[7] = 8.0;
+    got[13] = f32::NAN;
+    got[18] = 12.0;
+    let text = differences(&got, &expected, 1e-2, 5);
+    assert_eq!(
+        text,
+        "3 of 20 values are wrong, 1 of them not finite; first, value 7 (row 1, column 2) is 8e0 instead of 7e0; \
+         at worst, value 13 (row 2, column 3) is NaN instead of 1.3e1"
+    );
+    // Each is within the bound, but all are off.
+    let got: Vec<f32> = expected.iter().map(|x| x * 1.015).collect();
+    let text = differences(&got, &expected, 1e-2, 0);
+    assert!(text.starts_with("no single value is far off; at worst, value 19 is 1.92"), "{text}");
+    assert_eq!(differences(&[1.0], &[1.0f32, 2.0], 0.0, 0), "1 values instead of 2");
 }
 
 #[test]

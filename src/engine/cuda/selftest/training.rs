@@ -16,7 +16,7 @@ use crate::model::{Config, Layout, Part, Size};
 use super::test_case::name_of;
 use super::{Check, Outcome, Session};
 
-const VOCABULARY: usize = 30522;
+pub(super) const VOCABULARY: usize = 30522;
 const LENGTH: usize = 384;
 const WARM_UP: u64 = 3;
 const STEPS: u64 = 10;

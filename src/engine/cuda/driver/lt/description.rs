@@ -43,6 +43,18 @@ pub struct Description {
 }
 
 impl Description {
+    /// Returns the bytes from the start of the result to its end.
+    pub fn result_bytes(&self) -> u64 {
+        let Layout { element, rows, columns, leading } = self.result;
+        element.bytes() * (columns.saturating_sub(1) * leading + rows)
+    }
+
+    /// Returns the operations of the product.
+    pub fn flops(&self) -> u64 {
+        let inner = if self.right_transposed { self.right.columns } else { self.right.rows };
+        2 * inner * self.result.rows * self.result.columns
+    }
+
     /// Describes a product; returns an error for sizes and elements that don't fit.
     pub fn of(product: &Product) -> Result<Self> {
         let Product { a, b, c, .. } = product;
@@ -61,7 +73,7 @@ impl Description {
             left_transposed: b.transposed,
             right_transposed: a.transposed,
             tf32: product.tf32 && a.element == Element::F32,
-            bias: matches!(product.epilogue, Epilogue::Bias(_)) && c.element == Element::F32,
+            bias: matches!(product.epilogue, Epilogue::Bias(_, element) if element == c.element),
             alignments: [b.at, a.at, c.at].map(alignment),
         })
     }
@@ -75,11 +87,11 @@ impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (m, n) = (self.result.columns, self.result.rows);
         let inner = if self.right_transposed { self.right.columns } else { self.right.rows };
-        write!(
-            f,
-            "{m}×{inner} {:?} by {inner}×{n} in {:?}",
-            self.right.element, self.result.element
-        )
+        let letter = |transposed: bool| if transposed { 'T' } else { 'N' };
+        // The library's factors are the other way round.
+        let (a, b) = (letter(self.right_transposed), letter(self.left_transposed));
+        let (factors, result) = (self.right.element, self.result.element);
+        write!(f, "{m}×{inner} {factors:?} by {inner}×{n} in {result:?} ({a}{b})")
     }
 }
 
@@ -163,7 +175,10 @@ mod tests {
                             );
                         }
                     }
-                    assert_eq!(d.to_string(), format!("{m}×{inner} F32 by {inner}×{n} in F32"));
+                    let letter = |transposed| if transposed { 'T' } else { 'N' };
+                    let (of_a, of_b) = (letter(a_transposed), letter(b_transposed));
+                    let expected = format!("{m}×{inner} F32 by {inner}×{n} in F32 ({of_a}{of_b})");
+                    assert_eq!(d.to_string(), expected);
                 }
             }
         }
@@ -186,7 +201,7 @@ mod tests {
             alpha: 1.0,
             add: false,
             tf32: true,
-            epilogue: Epilogue::Bias(Address(8)),
+            epilogue: Epilogue::Bias(Address(8), Element::F32),
         };
         let d = Description::of(&good).unwrap();
         // Neither TF32 nor a bias of the result's type: both need f32.
