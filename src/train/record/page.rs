@@ -169,3 +169,57 @@ fn scores(run: &Run) -> Option<Table> {
     }
     (!table.rows.is_empty()).then_some(table)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn run(state: State) -> Run {
+        changed(state, |_| ())
+    }
+
+    /// A run of 100 steps, of which 40 are done.
+    fn changed(state: State, change: impl Fn(&mut Run)) -> Run {
+        let mut run = Run::new(None, 100, 0);
+        run.step = 40;
+        run.took = Duration::from_secs(90);
+        run.state = state;
+        change(&mut run);
+        run
+    }
+
+    #[test]
+    fn the_status_says_how_far_a_run_is_and_how_it_ended() {
+        let says = |run: &Run, expected: &str| {
+            let text = status(run, 2);
+            assert!(text.starts_with(expected), "{text}");
+            assert!(text.contains(" (written 20") && text.ends_with(" UTC)"), "{text}");
+        };
+        says(&run(State::Ended), "step 40 of 100; stopped after 1m 30s (");
+        says(&run(State::BrokenOff), "step 40 of 100; broken off after 1m 30s (");
+        says(&changed(State::Ended, |run| run.step = 100), "step 100 of 100; finished after ");
+        let resumed = changed(State::Ended, |run| (run.left_out, run.resumed) = (3, 20));
+        says(&resumed, "step 40 of 100, resumed after 20, 3 left out;");
+        let named = changed(State::Ended, |run| run.name = Some("seed 7".into()));
+        says(&named, "run 2 (seed 7), step 40 of 100;");
+        says(&changed(State::Running, |run| run.step = 0), "step 0 of 100 (");
+        says(&run(State::Running), "step 40 of 100, about ");
+    }
+
+    #[test]
+    fn the_figures_are_the_newest_numbers_and_two_scores_of_each_group() {
+        let mut run = run(State::Ended);
+        run.push("train/loss".into(), 40, 2.5);
+        let scores = json!({"accuracy": 0.75, "f1": 0.5, "loss": 1.25, "classes": [1, 2]});
+        run.measured(40, "dev", scores.as_object().unwrap());
+        let found = figures(&run);
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["loss", "dev accuracy", "dev f1"]);
+        assert_eq!(found[0].1, number(2.5));
+        assert_eq!(found[1].1, number(0.75));
+        run.state = State::Running;
+        assert!(figures(&run).iter().any(|(name, _)| name == "left"));
+    }
+}

@@ -126,3 +126,43 @@ pub fn numbers(scores: &Scores) -> impl Iterator<Item = (&str, f64)> {
     let number = |(name, value)| Some((String::as_str(name), Value::as_f64(value)?));
     scores.iter().filter_map(number)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_left_takes_as_long_for_each_step_as_what_was_done_here() {
+        let mut run = Run::new(None, 100, 20);
+        assert_eq!(run.left(), None);
+        run.step = 40;
+        run.began = Instant::now() - Duration::from_secs(10);
+        let left = run.left().unwrap().as_secs_f64();
+        // 20 steps took 10 s, and 60 are left.
+        assert!((left - 30.0).abs() < 1.0, "{left}");
+        assert_eq!(run.done(), 0.4);
+        run.step = 110;
+        assert_eq!(run.left(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn the_lines_of_an_earlier_process_become_curves_and_scores() {
+        let mut run = Run::new(None, 10, 0);
+        for line in [
+            json!({"step": 3, "time": 1.0, "loss": 2.0}),
+            json!({"step": 4, "loss": 1.5, "left_out": "no number"}),
+            json!({"step": 4, "dev": {"accuracy": 0.5, "matrix": [1]}}),
+        ] {
+            run.take(line["step"].as_u64().unwrap(), line.as_object().unwrap());
+        }
+        assert_eq!((run.step, run.left_out), (4, 1));
+        assert_eq!(run.curve("train/loss").unwrap().points(), [(3.0, 2.0), (4.0, 1.5)]);
+        assert_eq!(run.curve("dev/accuracy").unwrap().points(), [(4.0, 0.5)]);
+        assert!(run.curve("train/step").is_none() && run.curve("train/time").is_none());
+        assert!(run.has_scores("dev", 4) && !run.has_scores("dev", 3));
+        let scores = json!({"accuracy": 0.5, "matrix": [1]});
+        let found: Vec<_> = numbers(scores.as_object().unwrap()).collect();
+        assert_eq!(found, [("accuracy", 0.5)]);
+    }
+}
