@@ -30,7 +30,12 @@ fuzz_target!(|data: &[u8]| {
     let again = Model::read_all(&folder_out).expect("we wrote it");
     let bits = |model: &Model| model.values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(&again), bits(&model));
-    assert_eq!(fields(&again.config), fields(&model.config));
+    let (mut again, mut given) = (fields(&again.config), fields(&model.config));
+    // The file that is written names its number format, whatever the given one said.
+    for config in [&mut again, &mut given] {
+        config.as_object_mut().expect("a configuration").remove("torch_dtype");
+    }
+    assert_eq!(again, given);
 });
 
 /// The fields of a configuration, whose order may change.

@@ -48,6 +48,8 @@ pub(super) fn rows(
     names: &[String],
     needed: usize,
 ) -> Result<impl Iterator<Item = Result<Map<String, Value>>>> {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use ::parquet::file::metadata::ColumnChunkMetaData;
     use ::parquet::file::reader::{FileReader, SerializedFileReader};
     use ::parquet::record::reader::RowIter;
@@ -87,8 +89,16 @@ pub(super) fn rows(
     let chosen = chosen.filter(|field| names.iter().any(|name| name == field.name())).cloned();
     let chosen = Type::group_type_builder(schema.name()).with_fields(chosen.collect()).build();
     let rows = RowIter::from_file_into(Box::new(reader));
-    let rows = rows.project(Some(chosen.map_err(broken)?)).map_err(broken)?;
-    Ok(rows.map(move |row| match row.map_err(broken)?.to_json_value() {
+    let mut rows = Some(rows.project(Some(chosen.map_err(broken)?)).map_err(broken)?);
+    let next = move || {
+        // The reader panics at some damages inside of a column, such as a missing dictionary.
+        let next = catch_unwind(AssertUnwindSafe(|| rows.as_mut()?.next()));
+        next.unwrap_or_else(|_| {
+            rows = None;
+            Some(Err(::parquet::errors::ParquetError::General("a column is damaged".into())))
+        })
+    };
+    Ok(std::iter::from_fn(next).map(move |row| match row.map_err(broken)?.to_json_value() {
         Value::Object(mut columns) => {
             for (name, value) in &mut columns {
                 if let Some(feature) = features.get(name) {
@@ -231,6 +241,23 @@ mod tests {
         std::fs::write(&path, "text\nA\n").unwrap();
         let message = read(&path, "text", 1).unwrap_err().to_string();
         assert!(message.contains("a.parquet: is no Parquet file"), "{message}");
+    }
+
+    /// Fuzzing found that some make the reader panic.
+    #[test]
+    fn with_a_flipped_bit_a_file_is_refused_or_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        written(&path, None);
+        let whole = std::fs::read(&path).unwrap();
+        let mut refused = 0;
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            std::fs::write(&path, bytes).unwrap();
+            refused += u32::from(read(&path, "text,words,label", 0).is_err());
+        }
+        assert!(refused > 100, "{refused}");
     }
 
     /// Fuzzing found the panic of the first two.

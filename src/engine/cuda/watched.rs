@@ -12,6 +12,7 @@ use super::device::{
 };
 use super::kernels::{squares_partials, sum_of_squares};
 use crate::error::{Error, Result};
+use crate::note;
 
 /// What is done with each operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +155,7 @@ where
             }
             Some(Watch::Wait) => {
                 let what = what();
-                eprintln!("{what}");
+                note!("{what}");
                 let done = work(&mut self.device).and_then(|()| self.device.synchronize());
                 done.map_err(|error| Error::Failed(format!("{what}: {error}")))
             }

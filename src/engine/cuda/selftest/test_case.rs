@@ -369,11 +369,11 @@ pub fn differences<E: Copy + Into<f64>>(
     };
     let (mut wrong, mut not_finite, mut first) = (0usize, 0usize, None);
     let mut worst = (0, 0.0);
-    for i in 0..got.len() {
+    for (i, value) in got.iter().enumerate() {
         let off = distance(i);
         if off > 2.0 * bound * largest {
             wrong += 1;
-            not_finite += usize::from(!got[i].is_finite());
+            not_finite += usize::from(!value.is_finite());
             first = first.or(Some(i));
         }
         if off > worst.1 {
