@@ -29,8 +29,8 @@ QUESTIONS = 8000
 DTYPES = ["bf16", "fp16", "tf32", "f32"]
 # How this program and the peer name the formats.
 OURS = {"bf16": ["bf16"], "fp16": ["f16"], "tf32": ["f32", "--matmul", "fast"], "f32": ["f32"]}
-# Published tokens per second of fine-tuning on SQuAD at length 384 in mixed precision (NVIDIA's DeepLearningExamples, one
-# GPU): reference lines of the charts.
+# Published tokens per second of fine-tuning on SQuAD at length 384 on one H200, with NVIDIA's PyTorch container: bars to
+# compare with.
 PUBLISHED = {
     "base": {"H200, FP16, batch 592": 358_000},
     "large": {"H200, FP16, batch 192": 134_000},

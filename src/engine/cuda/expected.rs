@@ -32,12 +32,14 @@ pub const GPUS: [Limits; 3] = [
     Limits { name: "h200", bandwidth: 4.8e12, half: 989e12, tf32: 494e12, single: 67e12 },
 ];
 
+// The shares below are assumptions until a GPU has measured them (`cloze bench launches --measured`).
+
 /// The share of the bandwidth that kernels reach which only move values.
 const OF_BANDWIDTH: f64 = 0.85;
-/// The share of the peak that large products reach: cuBLASLt's on an H100 run at 700 to 750 TFLOP/s in bf16.
+/// The share of the peak that large products reach.
 const OF_PRODUCTS: f64 = 0.75;
 /// The share of the peak that attention with `mma.sync` reaches forward: FlashAttention-2 on an H100 runs at 282 TFLOP/s
-/// with heads of 64 and 512 tokens (arXiv 2407.08608, figure 5).
+/// with heads of 64 and 512 tokens (arXiv 2407.08608).
 const OF_ATTENTION: f64 = 0.28;
 /// The same backward, where the scores are computed twice.
 const OF_ATTENTION_BACKWARD: f64 = 0.18;
@@ -48,7 +50,7 @@ impl Limits {
     /// Returns the limits of a GPU in [`GPUS`].
     ///
     /// # Errors
-    /// If there is none of this name.
+    /// If the table has no GPU of this name.
     pub fn named(name: &str) -> Result<Self> {
         let found = GPUS.into_iter().find(|gpu| gpu.name.eq_ignore_ascii_case(name));
         found.ok_or_else(|| {

@@ -140,7 +140,7 @@ impl Gpu {
         let (mut best, mut least) = (all[0], f64::INFINITY);
         for algorithm in all {
             self.products.choose(&description, algorithm);
-            // One that fails is none to choose; a lost device is reported by the product itself.
+            // An algorithm that fails is not chosen. If the device is lost, the product itself reports it.
             let seconds = self.least_seconds(description, (left, right, scratch), bias);
             if let Ok(seconds) = seconds
                 && seconds < least

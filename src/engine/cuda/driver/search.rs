@@ -140,7 +140,7 @@ impl SearchPaths {
         Err(NotFound { rejected, searched: self.describe(library) })
     }
 
-    /// Returns what to open, in order: bare names for the loader, then files that exist.
+    /// Returns what to open, in order: the files of a named toolkit, bare names for the loader, other files that exist.
     fn candidates(&self, library: Library, majors: &[u32]) -> Vec<PathBuf> {
         let names: Vec<String> = match library {
             Library::Driver | Library::Nccl => vec![library.file(0)],

@@ -101,12 +101,20 @@ fn the_environment_of_the_first_python_is_found_without_running_it() {
 }
 
 #[test]
-fn the_system_s_loader_comes_first_and_majors_in_order() {
+fn a_named_toolkit_comes_before_the_system_s_loader_and_majors_in_order() {
     let system = SearchPaths { system: true, ..SearchPaths::default() };
     let names = |library, majors: &[u32]| system.candidates(library, majors);
     let expected = ["libnvrtc.so.13", "libnvrtc.so.12"].map(PathBuf::from);
     assert_eq!(names(Library::Nvrtc, &[13, 12]), expected);
     assert_eq!(names(Library::Driver, &[])[0], Path::new("libcuda.so.1"));
+    let folder = tempfile::tempdir().unwrap();
+    let toolkit = folder.path().join(TOOLKIT_FOLDERS[0]);
+    fs::create_dir_all(&toolkit).unwrap();
+    fs::write(toolkit.join("libnvrtc.so.12"), "").unwrap();
+    let toolkits = vec![folder.path().to_path_buf()];
+    let named = SearchPaths { system: true, toolkits, ..SearchPaths::default() };
+    let found = named.candidates(Library::Nvrtc, &[13, 12]);
+    assert_eq!(found, [&[toolkit.join("libnvrtc.so.12")], &expected[..]].concat());
     let process = SearchPaths::of_process();
     assert!(process.system && process.toolkits.contains(&"/usr/local/cuda".into()));
 }
