@@ -128,7 +128,7 @@ mod tests {
             assert_eq!(texts.len(), options.len(), "{key} has two equal options");
             for (Choice(text, why), _) in options {
                 assert!((1..=160).contains(&text.chars().count()), "{key}: {text}");
-                assert!((10..=400).contains(&why.chars().count()), "{key}: {why}");
+                assert!((8..=400).contains(&why.chars().count()), "{key}: {why}");
             }
             assert!((10..=500).contains(&question.text.chars().count()), "{key}");
             assert_eq!(question.compiles.is_some(), question.kind == Kind::Compiles, "{key}");

@@ -64,8 +64,8 @@ impl Step {
 pub fn buckets(config: &Config, width: f64) -> Vec<f64> {
     let layout = Layout::new(config, &PRETRAINING);
     let buckets = reduction::buckets(layout.iter(), 0);
-    let bytes = |ranges: &Vec<Range<usize>>| ranges.iter().map(|range| width * range.len() as f64);
-    buckets.iter().map(|ranges| bytes(ranges).sum()).collect()
+    let bytes = |range: &Range<usize>| width * range.len() as f64;
+    buckets.iter().map(|ranges| ranges.iter().map(bytes).sum()).collect()
 }
 
 #[cfg(test)]
