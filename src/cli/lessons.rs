@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::{Parser, Subcommand};
 use serde_json::json;
@@ -12,6 +13,8 @@ use crate::cli::shared::checks::refuse;
 use crate::cli::shared::programs;
 use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
+use crate::lessons::questions::{self, Question};
+use crate::lessons::recall::{self, Recall};
 use crate::lessons::{self, Progress, checks, progress};
 
 #[derive(Debug, Parser)]
@@ -265,5 +268,30 @@ fn progress_as_table() -> Result<()> {
         Some(exercise) => format!("; the next is {} {}", exercise.id, exercise.title),
         None => ": all of them".to_owned(),
     };
-    say!("\n{passed} of {total} exercises passed{next}")
+    say!("\n{passed} of {total} exercises passed{next}")?;
+    shaky(&all)
+}
+
+/// Prints the lessons of which questions were missed or are due, the one with the largest share first.
+fn shaky(all: &[lessons::Lesson]) -> Result<()> {
+    let Some(path) = recall::path() else {
+        return Ok(());
+    };
+    let now = SystemTime::now();
+    let (recall, questions) = (Recall::read(&path, now)?, questions::all()?);
+    let mut found = Vec::new();
+    for lesson in all {
+        let seen = |it: &&Question| it.lesson == lesson.number() && recall.seen(it);
+        let of: Vec<Question> = questions.iter().filter(seen).cloned().collect();
+        let open = recall.shaky(&of, now);
+        if open > 0 {
+            found.push((100 * open / of.len(), open, of.len(), lesson));
+        }
+    }
+    found.sort_by_key(|(share, ..)| std::cmp::Reverse(*share));
+    for (_, open, asked, lesson) in found {
+        let (number, title) = (lesson.number(), &lesson.title);
+        say!("shaky: {number} {title}, {open} of {asked} questions missed or due")?;
+    }
+    Ok(())
 }

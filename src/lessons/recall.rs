@@ -111,6 +111,11 @@ impl Recall {
         self.states.get(&question.key).is_some_and(|state| !state.right)
     }
 
+    /// Returns how many of the questions were missed or are due at `now`.
+    pub fn shaky(&self, of: &[Question], now: SystemTime) -> usize {
+        of.iter().filter(|question| self.missed(question) || self.due(question, now)).count()
+    }
+
     /// Returns the questions to ask at `now`, at most `count`: missed ones that are due, then the others that
     /// are due, the longest due first, then those that were never asked.
     pub fn draw(&self, from: &[Question], count: usize, now: SystemTime) -> Vec<Question> {
