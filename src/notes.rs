@@ -8,9 +8,13 @@ use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Whether this process prints no messages.
 static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// The messages of this process so far, if a test keeps them in place of printing.
+static KEPT: Mutex<Option<String>> = Mutex::new(None);
 
 /// Writes a line to standard error like `eprintln!`, but ignores errors and escapes control characters.
 #[macro_export]
@@ -31,12 +35,29 @@ pub fn is_silent() -> bool {
     SILENT.load(Ordering::Relaxed)
 }
 
+/// From now on, keeps messages in place of printing them, for tests that run commands in this process. Returns those
+/// that were kept so far.
+pub fn keep() -> String {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.replace(String::new()).unwrap_or_default()
+}
+
+/// Returns whether messages are kept and not printed.
+pub fn are_kept() -> bool {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
 /// Writes a message and a line end to standard error.
 pub fn line(text: Arguments<'_>) {
     if is_silent() {
         return;
     }
     let text = text.to_string();
+    if let Some(kept) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        kept.push_str(&visible(&text));
+        kept.push('\n');
+        return;
+    }
     // If standard error cannot be written, there is nowhere to report that.
     let _ = writeln!(std::io::stderr().lock(), "{}", visible(&text));
 }

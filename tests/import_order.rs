@@ -215,3 +215,52 @@ fn imports_are_found_as_they_are_written() {
     ];
     assert_eq!(imports(source), expected);
 }
+
+/// Files that may change files without `files::disk`, and why.
+const BESIDE_THE_SEAM: &[(&str, &str)] = &[
+    ("files/disk.rs", "the seam itself"),
+    ("hub/cached.rs", "a copy in place of a link, where there are no links"),
+    ("train/parallel/mod.rs", "temporary copies of the other ranks"),
+    ("cli/bench/selftest/report.rs", "the log of a selftest"),
+    ("engine/cuda/emulated/library.rs", "the emulated GPU"),
+    ("engine/cuda/driver/fake.rs", "the emulated GPU"),
+    ("data/mod.rs", "a helper of unit tests"),
+    ("data/table/parquet.rs", "unit tests"),
+    ("lessons/checks.rs", "tools for those who write lessons"),
+    ("lessons/support/finetuning.rs", "small files of a lesson"),
+    ("lessons/support/variants.rs", "small files of a lesson"),
+];
+
+/// Otherwise the tests of crashes would not see a change.
+#[test]
+fn files_are_changed_in_one_place() {
+    let root = &crates()[0];
+    let mut files = Vec::new();
+    rust_files(root, &mut files);
+    let changes = [
+        "fs::write(",
+        "fs::rename(",
+        "fs::remove_",
+        "fs::create_dir",
+        "fs::copy(",
+        "fs::hard_link(",
+        "fs::symlink(",
+        "File::create",
+        "File::options",
+        "OpenOptions",
+        "sync_all(",
+        "sync_data(",
+    ];
+    let mut found = BTreeSet::new();
+    for file in files {
+        let source = fs::read_to_string(&file).unwrap();
+        let tests = source.find("#[cfg(test)]\nmod tests {").unwrap_or(source.len());
+        let name = file.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+        if !name.contains("tests/") && changes.iter().any(|change| source[..tests].contains(change))
+        {
+            found.insert(name);
+        }
+    }
+    let expected = BESIDE_THE_SEAM.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(found, expected, "change files through src/files/disk.rs");
+}

@@ -9,7 +9,7 @@ use crate::cli::shared::checks::{option_name, refuse};
 use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
 use crate::features::frozen;
-use crate::files::Staged;
+use crate::files::{Staged, create_folder, sweep};
 use crate::hub;
 use crate::model::weights::{self, Model, NumberFormat, any_wordpiece_of};
 use crate::model::{Part, onnx};
@@ -69,6 +69,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         model.check_vocabulary(&wordpiece)?;
     }
     let (out, layout, values) = (&args.output, &model.layout, &model.values);
+    create_folder(out)?;
+    // A command that was killed may have left its temporary files.
+    sweep(out)?;
     match args.format {
         Format::Hf => {
             let (config, vocabulary) = (&model.config, Some(&wordpiece));

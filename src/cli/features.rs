@@ -13,6 +13,7 @@ use crate::cli::shared::stdio::answer_lines;
 use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::features::{Combine, Pool, Settings, Vectors, parse_layers};
+use crate::files::Output;
 use crate::lessons::data::MODEL;
 use crate::note;
 use crate::predict::Embedder;
@@ -211,8 +212,8 @@ impl Args {
 /// The destination of the vectors.
 enum Sink {
     Stdout,
-    Lines(std::io::BufWriter<std::fs::File>, PathBuf),
-    Tensors(Vectors),
+    Lines(std::io::BufWriter<Output>, PathBuf),
+    Tensors(Box<Vectors>),
 }
 
 impl Sink {
@@ -222,7 +223,8 @@ impl Sink {
         };
         Ok(match args.format {
             Format::Jsonl => {
-                let file = std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
+                let file = Output::open(path).and_then(|file| file.set_len(0).map(|()| file));
+                let file = file.map_err(|e| Error::io(path, e))?;
                 Self::Lines(std::io::BufWriter::new(file), path.clone())
             }
             Format::Safetensors => {
@@ -234,7 +236,7 @@ impl Sink {
                     ("normalize", settings.normalize.to_string()),
                 ];
                 let tokens = settings.pool == Pool::None;
-                Self::Tensors(Vectors::create(path, width, tokens, &entries)?)
+                Self::Tensors(Box::new(Vectors::create(path, width, tokens, &entries)?))
             }
         })
     }

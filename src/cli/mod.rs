@@ -58,7 +58,11 @@ impl Cli {
         }
     }
 
-    fn work(mut self) -> Result<()> {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// As the subcommand does.
+    pub fn work(mut self) -> Result<()> {
         shared::checks::at_least_one([("--threads", self.threads.unwrap_or(1) as u64)])?;
         let launch = Launch::find(self.rank, self.world)?;
         let joined = shared::ranks::begin(launch.as_ref(), self.command.shareable(), self.threads)?;

@@ -1,7 +1,7 @@
 //! Downloads one file into a folder: resumes interrupted transfers, checks the file, and puts it in place
 //! completely or not at all.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,13 +9,15 @@ use std::time::Duration;
 use ureq::http::{HeaderMap, Method};
 
 use crate::error::{Error, Result};
-use crate::files::rename;
+use crate::files::{Output, remove_if_there, rename};
 use crate::note;
 
 use super::bar::TransferBar;
 use super::http::{LEAST, STALL, Steady, ask, number, send};
 use super::{Digest, describe, of_file};
 
+/// Bytes after which those that came are forced to the disk.
+const SYNC_EVERY: u64 = 64 << 20;
 /// Attempts in a row without progress after which a transfer is given up.
 const FRUITLESS: u64 = 3;
 
@@ -108,8 +110,9 @@ pub fn fetch(wanted: &Wanted) -> Result<String> {
 /// An incomplete file.
 struct Part {
     path: PathBuf,
-    /// Holds the server's name of the file's version: see [`version`].
-    version: PathBuf,
+    /// Holds three lines: the server's name of the file's version (see [`version`]), how many bytes are on the disk for
+    /// certain, and the CRC-32 of these two, because a crash may leave half of them.
+    note: PathBuf,
 }
 
 impl Part {
@@ -119,40 +122,63 @@ impl Part {
             name.push(end);
             path.with_file_name(name)
         };
-        Self { path: named(".part"), version: named(".part.version") }
+        Self { path: named(".part"), note: named(".part.version") }
     }
 
     fn length(&self) -> u64 {
         self.path.metadata().map_or(0, |file| file.len())
     }
 
-    fn version(&self) -> Option<String> {
-        std::fs::read_to_string(&self.version).ok()
+    /// Returns the version of the part, and how many of its bytes are on the disk for certain.
+    fn noted(&self) -> Option<(String, u64)> {
+        let text = std::fs::read_to_string(&self.note).ok()?;
+        let (noted, sum) = text.rsplit_once('\n')?;
+        let (version, synced) = noted.rsplit_once('\n')?;
+        let is_whole = format!("{:08x}", crc32fast::hash(noted.as_bytes())) == sum;
+        Some((version.to_owned(), synced.parse().ok()?)).filter(|_| is_whole)
+    }
+
+    /// Forces the bytes that came to the disk and notes their number.
+    fn sync(&self, file: &Output, version: Option<&str>, bytes: u64) -> Result<()> {
+        file.sync().map_err(|e| Error::io(&self.path, e))?;
+        let Some(version) = version else {
+            return Ok(());
+        };
+        let noted = format!("{version}\n{bytes}");
+        let sum = crc32fast::hash(noted.as_bytes());
+        let write = || {
+            let mut note = Output::open(&self.note)?;
+            note.set_len(0)?;
+            note.write_all(format!("{noted}\n{sum:08x}").as_bytes())
+        };
+        write().map_err(|e| Error::io(&self.note, e))
+    }
+
+    /// Cuts off what follows the first `bytes` ones.
+    fn cut(&self, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return self.remove();
+        }
+        if self.length() <= bytes {
+            return Ok(());
+        }
+        let cut = Output::open(&self.path).and_then(|file| file.set_len(bytes));
+        cut.map_err(|e| Error::io(&self.path, e))
     }
 
     /// Removes the part.
     fn remove(&self) -> Result<()> {
-        for path in [&self.path, &self.version] {
-            if path.exists() {
-                std::fs::remove_file(path).map_err(|e| Error::io(path, e))?;
-            }
-        }
-        Ok(())
+        [&self.path, &self.note].into_iter().try_for_each(|path| remove_if_there(path))
     }
 
     /// Opens the part to append to its first `from` bytes.
-    fn open(&self, from: u64, version: Option<&str>) -> Result<File> {
+    fn open(&self, from: u64, version: Option<&str>) -> Result<Output> {
         if from == 0 {
             self.remove()?;
         }
-        if let Some(version) = version {
-            std::fs::write(&self.version, version).map_err(|e| Error::io(&self.version, e))?;
-        }
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&self.path)
-            .map_err(|e| Error::io(&self.path, e))
+        let file = Output::append(&self.path).map_err(|e| Error::io(&self.path, e))?;
+        self.sync(&file, version, from)?;
+        Ok(file)
     }
 }
 
@@ -185,7 +211,8 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
     let name = wanted.from.rsplit('/').next().unwrap_or(wanted.from);
     let mut bar = TransferBar::new(name, size);
     let mut file = part.open(coming.from, coming.version.as_deref())?;
-    let (mut body, mut there) = (coming.body, coming.from);
+    let (mut body, mut there, mut synced) = (coming.body, coming.from, coming.from);
+    let version = coming.version.as_deref();
     let mut buffer = vec![0; 1 << 16];
     loop {
         match body.read(&mut buffer) {
@@ -203,17 +230,26 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
                 return Err(Error::Failed(message).into());
             }
             Ok(n) => {
-                file.write_all(&buffer[..n]).map_err(|e| Error::io(&part.path, e))?;
+                if let Err(e) = file.write_all(&buffer[..n]) {
+                    // On a full disk this may fail too: then the download begins anew.
+                    let _ = part.sync(&file, version, part.length());
+                    return Err(Error::io(&part.path, e).into());
+                }
                 there += n as u64;
                 bar.at(there);
+                if there - synced >= SYNC_EVERY {
+                    part.sync(&file, version, there)?;
+                    synced = there;
+                }
             }
             Err(error) => {
+                part.sync(&file, version, there)?;
                 let why = format!("broke off at byte {there} ({error})");
                 return Err(Broken::Passing(why));
             }
         }
     }
-    file.sync_all().map_err(|e| Error::io(&part.path, e))?;
+    part.sync(&file, version, there)?;
     if let Some(total) = size.filter(|&size| size != there) {
         let why = format!("broke off at byte {there} of {total}");
         return Err(Broken::Passing(why));
@@ -260,11 +296,12 @@ pub fn is_address(from: &str) -> bool {
 
 /// Requests the file, or the rest of it.
 fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> {
-    let version_before = part.version();
-    // Without a checksum or a version, parts may not belong together.
-    if version_before.is_none() && wanted.digest.is_none() {
-        part.remove()?;
+    let noted = part.noted();
+    if wanted.digest.is_none() {
+        // No checksum would show that parts don't belong together, or that a power cut left holes in one.
+        part.cut(noted.as_ref().map_or(0, |(_, synced)| *synced))?;
     }
+    let version_before = noted.map(|(version, _)| version);
     let there = part.length();
     let mut get = ask(Method::GET, wanted.from, wanted.token);
     if there > 0 {

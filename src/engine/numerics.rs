@@ -26,6 +26,9 @@ pub struct Numerics {
     /// Whether gradients are added up in an order that does not depend on the ranks; likewise not.
     #[serde(default)]
     pub deterministic: bool,
+    /// Threads of the processor; likewise not. No bit depends on them.
+    #[serde(default)]
+    pub threads: usize,
 }
 
 fn one() -> usize {
@@ -52,6 +55,7 @@ impl Numerics {
             micro_batch,
             ranks: Ranks::of_process().size(),
             deterministic: setup.deterministic,
+            threads: rayon::current_num_threads(),
         }
     }
 

@@ -2,14 +2,13 @@
 //! bytes for each token; with it, nothing.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use crate::error::{Error, Result};
-use crate::files::Staged;
+use crate::files::{Output, Staged};
 
 /// Bytes before the tensors: the header's length in 8 bytes, and the header, filled up with spaces. It is written
 /// last, because it contains the number of rows.
@@ -19,7 +18,7 @@ const HEAD: usize = 16 << 10;
 /// it is (tokens, width), and there are also `cu_seqlens`, (texts + 1), and `ids`, (tokens), of i32: the rows of
 /// text `i` are those from `cu_seqlens[i]` to `cu_seqlens[i + 1]`.
 pub struct Vectors {
-    file: BufWriter<File>,
+    file: BufWriter<Output>,
     staged: Staged,
     path: PathBuf,
     width: usize,

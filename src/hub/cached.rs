@@ -1,11 +1,11 @@
 //! A model or a data set in the cache, in the layout of Python's `huggingface_hub`: files named by their checksums in
 //! `blobs`, links to them in `snapshots/COMMIT`, and the commit of a branch or tag in `refs`.
 
-use std::fs::{File, TryLockError};
+use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::files::{create_folder, write_atomic};
+use crate::files::{Output, create_folder, write_atomic};
 use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
 use crate::note;
 
@@ -94,15 +94,15 @@ impl<'a> Cached<'a> {
 
     /// Locks the file with this checksum against downloads by other processes until the lock is dropped;
     /// waits while another process holds it.
-    pub(super) fn lock(&self, checksum: &str, name: &str) -> Result<File> {
+    pub(super) fn lock(&self, checksum: &str, name: &str) -> Result<Output> {
         create_folder(&self.locks)?;
         let path = self.locks.join(format!("{checksum}.lock"));
-        let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
-        match file.try_lock() {
+        let file = Output::open(&path).map_err(|e| Error::io(&path, e))?;
+        match file.as_file().try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 note!("{name}: another process is downloading it; waiting for that to end");
-                file.lock().map_err(|e| Error::io(&path, e))?;
+                file.as_file().lock().map_err(|e| Error::io(&path, e))?;
             }
             // The file system has no locks, like some network drives.
             Err(TryLockError::Error(e)) => note!(
@@ -125,7 +125,7 @@ impl<'a> Cached<'a> {
             // model's folder.
             let below = |path: &Path| path.strip_prefix(&self.folder).unwrap_or(path).to_path_buf();
             let up = "../".repeat(below(path).components().count().saturating_sub(1));
-            std::os::unix::fs::symlink(Path::new(&up).join(below(blob)), path)
+            crate::files::disk::link(&Path::new(&up).join(below(blob)), path)
         };
         #[cfg(not(unix))]
         let done = std::fs::copy(blob, path).map(|_| ());

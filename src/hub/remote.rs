@@ -14,7 +14,7 @@ use ureq::http::Method;
 
 use crate::download::{Digest, Limits, STALL, Steady, Wanted, ask, describe, fetch, number, send};
 use crate::error::{Error, Result};
-use crate::files::create_folder;
+use crate::files::{create_folder, remove_if_there};
 use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
 use crate::text::other_vocabulary;
 
@@ -139,7 +139,7 @@ impl Remote<'_> {
         }
         // A dangling link would block the new one.
         if path.is_symlink() {
-            std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
+            remove_if_there(&path)?;
         }
         let (endpoint, repository) = (&self.hub.endpoint, &self.id.name);
         let below = match self.id.kind {

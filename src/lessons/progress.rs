@@ -5,7 +5,6 @@
 //! lock. Nothing is ever rewritten, so nothing can be lost. Damaged lines are skipped.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Exercise;
 use crate::error::{Error, Result};
 use crate::files;
-use crate::files::create_folder;
+use crate::files::{Output, create_folder};
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
@@ -111,9 +110,7 @@ pub(super) fn append(path: &Path, line: &impl Serialize) -> Result<()> {
     if let Some(folder) = path.parent() {
         create_folder(folder)?;
     }
-    let mut options = OpenOptions::new();
-    let options = options.read(true).append(true).create(true);
-    let mut file = options.open(path).map_err(io)?;
+    let mut file = Output::append(path).map_err(io)?;
     let json = serde_json::to_string(line)
         .map_err(|e| Error::file(path, format!("progress can't be written: {e}")))?;
     // An incomplete last line is ended first.
@@ -121,14 +118,12 @@ pub(super) fn append(path: &Path, line: &impl Serialize) -> Result<()> {
         true => "",
         false => "\n",
     };
-    file.write_all(format!("{start}{json}\n").as_bytes())
-        .and_then(|()| file.sync_data())
-        .map_err(io)
+    file.write_all(format!("{start}{json}\n").as_bytes()).and_then(|()| file.sync()).map_err(io)
 }
 
 /// Returns whether the file is empty or ends with a line end.
-fn ends_in_line_end(file: &mut std::fs::File) -> std::io::Result<bool> {
-    if file.metadata()?.len() == 0 {
+fn ends_in_line_end(file: &mut Output) -> std::io::Result<bool> {
+    if file.as_file().metadata()?.len() == 0 {
         return Ok(true);
     }
     let mut last = [0];

@@ -6,10 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::files::remove_if_there;
-use crate::model::weights::{NumberFormat, TensorData, write_tensors};
+use crate::files::{Staged, remove_if_there};
 
-use super::checkpoint::Stored;
+use super::stored::{self, Stored};
 
 /// The best epoch so far.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -42,11 +41,10 @@ impl Best {
     pub fn write(self, folder: &Path, engine: &dyn Engine) -> Result<()> {
         let snapshot = engine.snapshot()?;
         let values = snapshot.parameters.as_ref();
-        let numbers = TensorData::new(NumberFormat::F32, vec![values.len()], values);
         // It has only numbers, which always serialise.
         let header = serde_json::to_string(&self).expect("plain data");
-        let tensors = vec![(PARAMETERS.to_owned(), numbers)];
-        write_tensors(&path(folder), tensors, &[(HEADER, header)])
+        let buffers = [(PARAMETERS, values)];
+        Staged::place(vec![stored::stage(&path(folder), &buffers, vec![(HEADER, header)])?])
     }
 
     /// Removes the file of the run in `folder`.

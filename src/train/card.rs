@@ -12,6 +12,8 @@ use crate::view::page::Table;
 const MARK: &str = "<!-- Written by cloze. Its next run replaces this file; remove this line to keep your changes. -->";
 /// The line of earlier versions.
 const OLD_MARK: &str = "<!-- Written by cloze and written again by its next run;";
+/// Characters that stand behind a backslash in texts.
+const MARKS: [char; 5] = ['\\', '|', '[', ']', '`'];
 const README: &str = "README.md";
 /// Takes the card if the folder has a README that Cloze did not write.
 const OTHER: &str = "MODEL_CARD.md";
@@ -76,12 +78,13 @@ impl Card {
     pub fn text(&self) -> String {
         let mut out = self.front_matter();
         // Writing to a string can't fail.
-        let _ = writeln!(out, "\n{MARK}\n\n# {}\n\n{}\n", self.name, self.summary);
+        let _ =
+            writeln!(out, "\n{MARK}\n\n# {}\n\n{}\n", escaped(&self.name), escaped(&self.summary));
         if !self.results.is_empty() {
             out.push_str("## Results\n\n| data | metric | value |\n|---|---|---:|\n");
             for result in &self.results {
                 for (name, value) in &result.scores {
-                    let _ = writeln!(out, "| {} | {name} | {value:.4} |", cell(&result.data));
+                    let _ = writeln!(out, "| {} | {name} | {value:.4} |", escaped(&result.data));
                 }
             }
             out.push('\n');
@@ -89,13 +92,17 @@ impl Card {
         for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
             let _ = writeln!(out, "## {}\n\n| | |\n|---|---|", table.heading);
             for (name, value) in &table.rows {
-                let _ = writeln!(out, "| {} | {} |", cell(name), cell(value));
+                let _ = writeln!(out, "| {} | {} |", escaped(name), escaped(value));
             }
             out.push('\n');
         }
         let _ = writeln!(out, "## Use\n\n{}\n", self.usage);
         let version = env!("CARGO_PKG_VERSION");
-        let _ = writeln!(out, "## Made by\n\nCloze {version}:\n\n```\n{}\n```", self.command);
+        // A block ends at a line of as many marks as it began with.
+        let marks = self.command.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+        let fence = "`".repeat(3.max(marks + 1));
+        let command = &self.command;
+        let _ = writeln!(out, "## Made by\n\nCloze {version}:\n\n{fence}\n{command}\n{fence}");
         out
     }
 
@@ -183,9 +190,41 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Escapes text for a cell of a Markdown table.
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ")
+/// Escapes a text for a line or a table's cell of Markdown: it has no markup, no links and no pictures.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            // Not every renderer knows a backslash before these.
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            c if MARKS.contains(&c) => out.extend(['\\', c]),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Returns a text that was [`escaped`].
+pub(crate) fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match chars.peek() {
+            Some(&next) if c == '\\' && MARKS.contains(&next) => {
+                out.push(next);
+                chars.next();
+            }
+            _ => out.push(c),
+        }
+    }
+    out.replace("&lt;", "<").replace("&amp;", "&")
+}
+
+/// Makes a text fit between the marks of a code span.
+pub(crate) fn in_code(text: &str) -> String {
+    text.replace(|c: char| c == '`' || c.is_control(), "?")
 }
 
 #[cfg(test)]
@@ -230,6 +269,30 @@ mod tests {
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("| MRPC | accuracy | 0.7500 |") && text.contains("| a \\| b | 32 |"));
         assert!(text.contains("```\ncloze finetune mrpc\n```"));
+    }
+
+    #[test]
+    fn texts_are_no_markup() {
+        let wicked = "<b>&\\|[x](javascript:y)`\n# z";
+        let card = Card {
+            name: wicked.into(),
+            summary: wicked.into(),
+            tables: vec![Table::new("Recipe").row(wicked, wicked)],
+            command: "cloze\n```\n<b>".into(),
+            ..card()
+        };
+        let text = card.text();
+        let plain = "&lt;b>&amp;\\\\\\|\\[x\\](javascript:y)\\` # z";
+        for part in [
+            format!("# {plain}\n\n{plain}\n"),
+            format!("| {plain} | {plain} |\n"),
+            "````\ncloze\n```\n<b>\n````\n".into(),
+        ] {
+            assert!(text.contains(&part), "{part}\n{text}");
+        }
+        assert_eq!(unescaped(plain), wicked.replace('\n', " "));
+        assert_eq!(unescaped("\\d \\| a"), "\\d | a");
+        assert_eq!(in_code("a`b\n"), "a?b?");
     }
 
     #[test]

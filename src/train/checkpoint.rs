@@ -1,22 +1,26 @@
 //! Checkpoints: the state that a run needs to continue, beside the model in the Hugging Face layout.
 //!
 //! The state is one file, parameters included. So a save that is interrupted between two files never
-//! leaves a model and an optimizer of different steps.
+//! leaves a model and an optimizer of different steps. Its header is the manifest of the save: the step, what computed
+//! the run, and the checksums of the state's parts and of the other files that were saved with it.
+//!
+//! The state before stays as a second generation, which is used, and reported, if the newest one is damaged.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::{Dtype, SafeTensors};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::optimizer::Moments;
 use crate::engine::{Engine, LossScale, Numerics, Snapshot};
 use crate::error::{Error, Result};
-use crate::files::{Staged, remove_if_there};
-use crate::model::weights::{NumberFormat, TensorData, stage_tensors};
+use crate::files::{Staged, remove_if_there, rename};
+use crate::note;
 
 use super::guard::{Guard, GuardState};
+use super::stored::{self, Checksums, Stored, hexadecimal, not_finite};
 
 /// A run at a step boundary. `R` is what its kind of run keeps beside the fields that all have.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +39,8 @@ pub struct State<R> {
     pub guard: GuardState,
     /// What computed the run; None if a state of an earlier version lacks it.
     pub numerics: Option<Numerics>,
+    /// The checksums of the files that were saved with it, by name; none if a state of an earlier version lacks them.
+    pub files: BTreeMap<String, String>,
 }
 
 /// Everything but the numbers, as JSON in the file's header.
@@ -47,6 +53,8 @@ struct Header<R> {
     guard: GuardState,
     #[serde(default)]
     numerics: Option<Numerics>,
+    #[serde(default)]
+    files: Checksums,
     #[serde(flatten)]
     run: R,
 }
@@ -54,6 +62,11 @@ struct Header<R> {
 /// Returns the file of a run's state in `folder`.
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("trainer").join("state.safetensors")
+}
+
+/// Returns the file of the state before that.
+pub fn previous(folder: &Path) -> PathBuf {
+    folder.join("trainer").join("previous.safetensors")
 }
 
 /// Checks that the settings `now`, by name, are those with which the run in `folder` began.
@@ -75,32 +88,56 @@ pub fn same_run(
     )))
 }
 
-/// Removes the state of a finished run.
+/// Removes the states of a finished run.
 pub fn remove(folder: &Path) -> Result<()> {
+    // First: alone, the older one would be used.
+    remove_if_there(&previous(folder))?;
     remove_if_there(&path(folder))
 }
 
-/// Writes a run's state after `step` steps to a temporary file in `folder`. `snapshot` is `engine`'s.
-///
-/// # Errors
-/// If a parameter or a moment is not finite. The state that was saved before stays.
-pub fn stage<R: Serialize>(
-    folder: &Path,
-    step: u64,
-    run: &R,
-    engine: &dyn Engine,
-    snapshot: &Snapshot<'_>,
-    guard: &Guard,
-    numerics: Option<&Numerics>,
-) -> Result<Staged> {
-    let header = Header {
-        step,
-        loss_scale: engine.loss_scale().cloned(),
-        guard: guard.state(),
-        numerics: numerics.cloned(),
-        run,
+/// A run at a step boundary, to be saved.
+pub struct Save<'a, R> {
+    /// Steps done.
+    pub step: u64,
+    /// What this kind of run keeps.
+    pub run: &'a R,
+    /// The engine that trains.
+    pub engine: &'a dyn Engine,
+    /// Its parameters and moments.
+    pub snapshot: &'a Snapshot<'a>,
+    /// What the guard knows.
+    pub guard: &'a Guard,
+    /// What computes the run.
+    pub numerics: Option<&'a Numerics>,
+}
+
+impl<R: Serialize> Save<'_, R> {
+    /// Saves the state in `folder` together with `files`, which are not yet in place.
+    ///
+    /// # Errors
+    /// If a parameter or a moment is not finite, or a file cannot be written. What was saved before stays.
+    pub fn place(&self, folder: &Path, mut files: Vec<Staged>) -> Result<()> {
+        let header = Header {
+            step: self.step,
+            loss_scale: self.engine.loss_scale().cloned(),
+            guard: self.guard.state(),
+            numerics: self.numerics.cloned(),
+            files: sums(&files),
+            run: self.run,
+        };
+        // Last, because it names the others.
+        files.push(stage_state(folder, &header, self.snapshot)?);
+        Staged::place(files)
+    }
+}
+
+/// Returns the checksums of files by their names.
+fn sums(files: &[Staged]) -> Checksums {
+    let sum = |file: &Staged| {
+        let name = file.path().file_name()?.to_string_lossy().into_owned();
+        Some((name, hexadecimal(file.checksum()?)))
     };
-    stage_state(folder, &header, snapshot)
+    files.iter().filter_map(sum).collect()
 }
 
 fn stage_state<R: Serialize>(
@@ -114,8 +151,8 @@ fn stage_state<R: Serialize>(
     let moments = snapshot.moments.as_ref();
     let buffers = [
         (PARAMETERS, snapshot.parameters.as_ref()),
-        (FIRST_MOMENT, &moments.first),
-        (SECOND_MOMENT, &moments.second),
+        (FIRST_MOMENT, &moments.first[..]),
+        (SECOND_MOMENT, &moments.second[..]),
     ];
     for (name, values) in buffers {
         if let Some((at, value)) = not_finite(values) {
@@ -125,17 +162,8 @@ fn stage_state<R: Serialize>(
             )));
         }
     }
-    let tensors = buffers.map(|(name, values)| {
-        let numbers = TensorData::new(NumberFormat::F32, vec![values.len()], values);
-        (name.to_owned(), numbers)
-    });
-    stage_tensors(&path(folder), tensors.into(), &[("state", header)])
-}
-
-/// Returns the first value that is not finite, with its index.
-fn not_finite(values: &[f32]) -> Option<(usize, f32)> {
-    let at = values.iter().position(|value| !value.is_finite())?;
-    Some((at, values[at]))
+    let staged = stored::stage(&path(folder), &buffers, vec![("state", header)])?;
+    Ok(staged.keeping(previous(folder)))
 }
 
 const PARAMETERS: &str = "parameters";
@@ -154,6 +182,7 @@ impl<R: Serialize + DeserializeOwned> State<R> {
             loss_scale: self.loss_scale.clone(),
             guard: self.guard,
             numerics: self.numerics.clone(),
+            files: self.files.clone(),
             run: &self.run,
         };
         Staged::place(vec![stage_state(folder, &header, &snapshot)?])
@@ -179,9 +208,38 @@ impl<R: Serialize + DeserializeOwned> State<R> {
         }
     }
 
-    /// Reads the state of the run in `folder`, if there is one.
+    /// Reads the state of the run in `folder`, if there is one: the newest one that is not damaged. A damaged one is
+    /// reported, and replaced by the older one that is used.
+    ///
+    /// # Errors
+    /// If there are states, but none can be used.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
-        let Some(file) = Stored::open(path(folder), "is no trainer state")? else {
+        let (state, damage) = Self::usable(folder)?;
+        if let (Some(state), Some(why)) = (&state, damage) {
+            let step = state.step;
+            note!("{why}: the run is continued from the state before, after step {step}");
+        }
+        Ok(state)
+    }
+
+    /// Returns the state that can be used, and what is wrong with the newest one.
+    fn usable(folder: &Path) -> Result<(Option<Self>, Option<String>)> {
+        let newest = Self::open(path(folder));
+        let why = match &newest {
+            Ok(Some(_)) => return Ok((newest?, None)),
+            Ok(None) => format!("there is no {}", path(folder).display()),
+            Err(error) => error.to_string(),
+        };
+        // The newest one's error says more than the older one's.
+        let Ok(Some(older)) = Self::open(previous(folder)) else {
+            return Ok((newest?, None));
+        };
+        rename(&previous(folder), &path(folder))?;
+        Ok((Some(older), Some(why)))
+    }
+
+    fn open(path: PathBuf) -> Result<Option<Self>> {
+        let Some(file) = Stored::open(path, "is no trainer state")? else {
             return Ok(None);
         };
         let header: Header<R> = file.header("state")?;
@@ -196,54 +254,22 @@ impl<R: Serialize + DeserializeOwned> State<R> {
             loss_scale: header.loss_scale,
             guard: header.guard,
             numerics: header.numerics,
+            files: header.files,
         }))
     }
-}
 
-/// A safetensors file with f32 buffers and a JSON entry in its header.
-pub(super) struct Stored {
-    path: PathBuf,
-    bytes: Vec<u8>,
-    /// Begins the error message about a file that can't be read.
-    damaged: &'static str,
-}
-
-impl Stored {
-    /// Reads the file; None if there is no such file.
-    pub fn open(path: PathBuf, damaged: &'static str) -> Result<Option<Self>> {
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(Some(Self { path, bytes, damaged })),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::io(&path, e)),
-        }
-    }
-
-    fn damaged(&self, why: impl std::fmt::Display) -> Error {
-        Error::file(&self.path, format!("{}: {why}", self.damaged))
-    }
-
-    pub fn header<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
-        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|e| self.damaged(e))?;
-        let entries = metadata.metadata().as_ref();
-        let entry = entries
-            .and_then(|entries| entries.get(name))
-            .ok_or_else(|| self.damaged(format!("its header has no entry {name:?}")))?;
-        serde_json::from_str(entry).map_err(|e| self.damaged(e))
-    }
-
-    pub fn buffer(&self, name: &str) -> Result<Vec<f32>> {
-        let file = SafeTensors::deserialize(&self.bytes).map_err(|e| self.damaged(e))?;
-        let tensor = file.tensor(name).map_err(|e| self.damaged(e))?;
-        if tensor.dtype() != Dtype::F32 {
-            let found = tensor.dtype();
-            return Err(self.damaged(format!("{name} is {found:?}, but F32 is expected")));
-        }
-        let (values, _) = tensor.data().as_chunks::<4>();
-        let values: Vec<f32> = values.iter().map(|v| f32::from_le_bytes(*v)).collect();
-        match not_finite(&values) {
-            Some((at, value)) => Err(self.damaged(format!("value {at} of the {name} is {value}"))),
-            None => Ok(values),
-        }
+    /// Compares the files in `folder` with those that were saved together with this state. Returns a sentence for each
+    /// that differs.
+    pub fn other_files(&self, folder: &Path) -> Vec<String> {
+        let differs = |(name, saved): (&String, &String)| {
+            let found = match std::fs::read(folder.join(name)) {
+                Ok(bytes) if hexadecimal(crc32fast::hash(&bytes)) == *saved => return None,
+                Ok(_) => "is another one than the state was saved with",
+                Err(_) => "is missing",
+            };
+            Some(format!("{name} {found}: it is written anew with the next save"))
+        };
+        self.files.iter().filter_map(differs).collect()
     }
 }
 
@@ -299,6 +325,7 @@ mod tests {
             loss_scale: Some(LossScale::default()),
             guard: GuardState::default(),
             numerics: None,
+            files: Checksums::new(),
         }
     }
 
@@ -398,5 +425,45 @@ mod tests {
         std::fs::write(path(folder.path()), &whole[..whole.len() - 5]).unwrap();
         let message = State::<PretrainingRun>::read(folder.path()).unwrap_err().to_string();
         assert!(message.contains("state.safetensors: is no trainer state"), "{message}");
+    }
+
+    /// A flipped bit in each byte, lost ends, and a missing file.
+    #[test]
+    fn the_state_before_is_used_where_the_newest_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        state(1).write(folder).unwrap();
+        state(2).write(folder).unwrap();
+        let [newest, older] = [path(folder), previous(folder)].map(|p| std::fs::read(p).unwrap());
+        let damaged = |bytes: Option<&[u8]>| {
+            std::fs::write(previous(folder), &older).unwrap();
+            match bytes {
+                Some(bytes) => std::fs::write(path(folder), bytes).unwrap(),
+                None => std::fs::remove_file(path(folder)).unwrap(),
+            }
+            State::usable(folder).unwrap().0
+        };
+        let mut found = 0;
+        for at in 0..newest.len() {
+            let mut flipped = newest.clone();
+            flipped[at] ^= 1 << (at % 8);
+            let read = damaged(Some(&flipped));
+            // Nothing depends on the spaces that fill the header up, nor on the name of the checksums.
+            assert!(read == Some(state(1)) || read == Some(state(2)), "byte {at}");
+            found += usize::from(read == Some(state(1)));
+        }
+        assert!(found + 30 > newest.len(), "{found} of {} are noticed", newest.len());
+        for length in [0, 7, 8, 100, newest.len() - 1] {
+            assert_eq!(damaged(Some(&newest[..length])), Some(state(1)), "{length} bytes");
+        }
+        assert_eq!(damaged(None), Some(state(1)));
+        assert_eq!(damaged(Some(&newest)), Some(state(2)));
+        // The older one has taken its place, and the next save keeps it.
+        assert_eq!(damaged(None), Some(state(1)));
+        assert!(!previous(folder).exists());
+        state(3).write(folder).unwrap();
+        assert_eq!(State::open(previous(folder)).unwrap(), Some(state(1)));
+        remove(folder).unwrap();
+        assert_eq!(State::<PretrainingRun>::read(folder).unwrap(), None);
     }
 }

@@ -11,7 +11,6 @@ use crate::data::sequences::BatchSize;
 use crate::engine::{Numerics, TaskEngine};
 use crate::error::{Error, Result};
 use crate::eval::Scores;
-use crate::files::Staged;
 use crate::model::{Dropout, Tuning};
 
 use super::checkpoint;
@@ -316,9 +315,8 @@ impl<'a> Finetuner<'a> {
         let run = FinetuningRun { identity: self.identity.clone(), outcome: self.outcome.clone() };
         let (engine, snapshot) = (self.engine.as_ref(), self.engine.snapshot()?);
         let (step, numerics) = (self.outcome.done(), self.settings.numerics.as_ref());
-        let state =
-            checkpoint::stage(folder, step, &run, engine, &snapshot, &self.guard, numerics)?;
-        Staged::place(vec![state])
+        let (run, snapshot, guard) = (&run, &snapshot, &self.guard);
+        checkpoint::Save { step, run, engine, snapshot, guard, numerics }.place(folder, Vec::new())
     }
 
     /// Trains for all epochs or steps, until the report ends the run, or until a stop is requested. Checkpoints

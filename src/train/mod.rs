@@ -25,6 +25,7 @@ pub mod schedule;
 pub mod series;
 pub mod step;
 pub mod stop;
+mod stored;
 pub mod task;
 
 #[cfg(feature = "charts")]

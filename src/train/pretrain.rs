@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use crate::data::{PretrainingBatch, PretrainingData};
 use crate::engine::{LossWeights, Numerics, PretrainingEngine, PretrainingScores};
 use crate::error::{Error, Result};
-use crate::files::Staged;
 use crate::model::Dropout;
 use crate::model::weights::{self, NumberFormat};
 use crate::text::WordPiece;
@@ -253,10 +252,7 @@ impl Pretrainer {
             recipe: Some(self.recipe()),
             history: self.history.clone(),
         };
-        let numerics = self.settings.numerics.as_ref();
-        let state =
-            checkpoint::stage(folder, self.step, &run, engine, &snapshot, &self.guard, numerics)?;
-        let (mut files, _) = weights::stage(
+        let (files, _) = weights::stage(
             folder,
             engine.config(),
             engine.layout(),
@@ -264,8 +260,9 @@ impl Pretrainer {
             self.vocabulary.as_ref(),
             NumberFormat::F32,
         )?;
-        files.push(state);
-        Staged::place(files)
+        let (run, snapshot, guard) = (&run, &snapshot, &self.guard);
+        let (step, numerics) = (self.step, self.settings.numerics.as_ref());
+        checkpoint::Save { step, run, engine, snapshot, guard, numerics }.place(folder, files)
     }
 
     /// Trains until the schedule ends or a stop is requested. Checkpoints go to `folder`. Evaluates before

@@ -16,12 +16,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tempfile::TempDir;
-
 use crate::data::{Packing, PretrainingOptions, TokenStore};
 use crate::engine::{Backend, Numerics, Setup};
 use crate::error::{Error, Result};
-use crate::files::create_folder;
+use crate::files::Scratch;
 use crate::model::weights::Model;
 use crate::model::{Config, Layout, PRETRAINING, Part, Size};
 use crate::text::{Casing, WordPiece};
@@ -362,18 +360,11 @@ impl PretrainingBuilder {
 
     /// Creates the folder of the token files, which is removed with the run. One that a killed run left is
     /// removed first.
-    fn token_folder(&self) -> Result<TempDir> {
-        let Some(parent) = &self.tokens_in else {
-            return tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), e));
-        };
-        create_folder(parent)?;
-        let left = parent.join("tokens");
-        if left.exists() {
-            std::fs::remove_dir_all(&left).map_err(|e| Error::io(&left, e))?;
+    fn token_folder(&self) -> Result<Scratch> {
+        match &self.tokens_in {
+            Some(parent) => Scratch::at(&parent.join("tokens")),
+            None => Scratch::new(),
         }
-        let mut named = tempfile::Builder::new();
-        let named = named.prefix("tokens").rand_bytes(0);
-        named.tempdir_in(parent).map_err(|e| Error::io(&left, e))
     }
 }
 
@@ -382,7 +373,7 @@ pub struct Pretraining {
     trainer: Pretrainer,
     stop: Stop,
     /// The token files, which the trainer reads.
-    _tokens: TempDir,
+    _tokens: Scratch,
 }
 
 impl Pretraining {

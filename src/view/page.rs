@@ -1,7 +1,10 @@
 //! The web page of a run: a single file that can be opened during the run and kept after it.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ring::digest::{SHA256, digest};
+
 use super::LineChart;
-use super::style::escape;
+use super::style::{SVG_STYLE, escape};
 
 /// Seconds after which the page of an active run reloads itself.
 const REFRESH: u32 = 15;
@@ -54,6 +57,16 @@ pub struct Page {
 /// Light or dark, as the reader's system; the charts take the page's text colour.
 const STYLE: &str = include_str!("page.css");
 
+/// Returns the content security policy of a page that may load nothing, and run and style only what `allowed` names.
+pub(super) fn policy(allowed: &str) -> String {
+    format!("default-src 'none'; base-uri 'none'; form-action 'none'; {allowed}")
+}
+
+/// Returns the hash by which a policy allows the text of a script, a style element or a style attribute.
+pub(super) fn hash(text: &str) -> String {
+    format!("'sha256-{}'", BASE64_STANDARD.encode(digest(&SHA256, text.as_bytes())))
+}
+
 impl Page {
     /// Returns the page as HTML.
     pub fn html(&self) -> String {
@@ -62,10 +75,14 @@ impl Page {
             true => format!("<meta http-equiv=\"refresh\" content=\"{REFRESH}\">\n"),
             false => String::new(),
         };
+        // The charts have a style attribute; no other one is allowed.
+        let styles = [STYLE, SVG_STYLE].map(hash).join(" ");
+        let policy = policy(&format!("style-src 'unsafe-hashes' {styles}"));
         let mut out = format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             {refresh}<title>{title}</title><style>\n{STYLE}</style></head><body>\n\
+             {refresh}<title>{title}</title><style>{STYLE}</style></head><body>\n\
              <h1>{title}</h1>\n<p class=\"status\">{}</p>\n\
              <progress value=\"{:.4}\" aria-label=\"share of the run that is done\"></progress>\n\
              <div class=\"figures\">\n",
@@ -131,6 +148,6 @@ mod tests {
         }
         assert!(!html.contains("<script") && !html.contains("src=") && !html.contains("Nothing"));
         page.running = false;
-        assert!(!page.html().contains("http-equiv"));
+        assert!(!page.html().contains("http-equiv=\"refresh\""));
     }
 }

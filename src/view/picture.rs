@@ -16,6 +16,7 @@ use resvg::usvg::{Options, Tree};
 use super::png::encode;
 use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE};
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 
 /// Pixels of a PNG for each CSS pixel, for sharpness on fine screens and in print.
 const SCALE: u16 = 2;
@@ -164,7 +165,7 @@ pub fn save(svg: &str, path: &Path) -> Result<()> {
         Kind::Svg => svg.as_bytes().to_vec(),
         Kind::Png => png(svg)?,
     };
-    std::fs::write(path, bytes).map_err(|source| Error::io(path, source))
+    write_atomic(path, &bytes)
 }
 
 /// The kind of a picture's file.
@@ -288,7 +289,8 @@ mod tests {
             assert!(error.contains(".svg or .png"), "{error}");
             assert!(!folder.path().join(name).exists());
         }
-        assert!(chart().save(folder.path().join("none/a.png")).is_err());
+        assert!(saved("made/a.svg").is_ok(), "a missing folder is created");
+        assert!(chart().save(folder.path().join("a.svg/below.png")).is_err());
     }
 
     #[test]

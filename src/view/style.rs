@@ -7,6 +7,9 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+/// The style attribute of every chart's SVG.
+pub(super) const SVG_STYLE: &str = "max-width:100%;height:auto";
+
 /// The grey of text and axes if the page does not set a colour.
 const INK_HEX: &str = "#7A8088";
 /// The same grey for plotters. [`finish`] replaces it by `currentColor`.
@@ -79,7 +82,7 @@ pub(crate) fn number_width(number: &str, size: u32) -> i32 {
 /// U+FFFD.
 pub fn finish(svg: &str, label: &str) -> String {
     let root = format!(
-        r#"<svg role="img" aria-label="{}" color="{INK_HEX}" style="max-width:100%;height:auto" "#,
+        r#"<svg role="img" aria-label="{}" color="{INK_HEX}" style="{SVG_STYLE}" "#,
         escape(label)
     );
     svg.replacen("<svg ", &root, 1)

@@ -318,7 +318,9 @@ fn no_server_sends_more_than_was_announced() {
     assert_contains(&message, "more than 5 bytes, its size");
     // A rest whose total size contradicts the part that exists.
     std::fs::write(dir.path().join("rest.part"), "a part").unwrap();
-    std::fs::write(dir.path().join("rest.part.version"), "\"one\"").unwrap();
+    let sum = crc32fast::hash(b"\"one\"\n6");
+    let noted = format!("\"one\"\n6\n{sum:08x}");
+    std::fs::write(dir.path().join("rest.part.version"), noted).unwrap();
     let rest = Server::start(|_| {
         Response::new(206, "rest").with("ETag", "\"one\"").with("Content-Range", "bytes 6-9/3")
     });

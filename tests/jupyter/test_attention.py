@@ -1,6 +1,6 @@
 """The page of `cloze attention` in a real browser, used by mouse and keyboard.
 
-Needs Chromium and Playwright as test_browser.py does, and `cloze` built. With the environment variable
+Needs Chromium and Playwright as browser.py does, and `cloze` built. With the environment variable
 CLOZE_TEST_MINILM, which names a model folder, a published model is looked at too.
 """
 
@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
-from test_browser import PATIENCE, browser_program, expect, sync_playwright
+from browser import chromium, expect, sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLOZE = ROOT / "target" / "debug" / "cloze"
@@ -43,13 +43,7 @@ class AttentionPageTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        playwright = sync_playwright().start()
-        cls.addClassCleanup(playwright.stop)
-        cls.browser = playwright.chromium.launch(
-            executable_path=browser_program(), args=["--no-sandbox"]
-        )
-        cls.addClassCleanup(cls.browser.close)
-        expect.set_options(timeout=PATIENCE * 1000)
+        cls.browser = chromium(cls.addClassCleanup)
         cls.found = attention(FIXTURE, cls.folder / "pair.html", A, B)
         # 12 layers of 12 heads, a size that has no type, and texts of 100 words.
         config = json.loads((FIXTURE / "config.json").read_text(encoding="utf-8"))

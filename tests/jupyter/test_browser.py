@@ -1,19 +1,7 @@
-"""A notebook in JupyterLab in a real browser.
+"""A notebook in JupyterLab and in Notebook 7; browser.py says what this needs."""
 
-Needs Chromium on the PATH beside the packages of requirements.txt, and the kernelspec `cloze`; see
-test_kernel.py for the way to run these. Without Playwright they are skipped, except where
-CI_BROWSER=1 requires them to run.
-"""
-
-import json
-import os
 import pathlib
 import re
-import secrets
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -21,166 +9,10 @@ import unittest
 import nbformat
 from nbformat.sign import NotebookNotary
 
-try:
-    from playwright.sync_api import expect, sync_playwright
-except ImportError:
-    if os.environ.get("CI_BROWSER") == "1":
-        raise
-    sync_playwright = None
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# The most time that anything in the page may take, also on a busy machine.
-PATIENCE = 120
-DONE = re.compile(r"\[\d+\]:")
-RUNNING = "[*]:"
+from browser import PATIENCE, RUNNING, Lab, WithNotebook, chromium, expect, sync_playwright
 
 
-def browser_program():
-    for name in BROWSERS:
-        path = shutil.which(name)
-        if path:
-            return path
-    raise AssertionError(f"no Chromium on the PATH; looked for {', '.join(BROWSERS)}")
-
-
-class Lab:
-    """A JupyterLab, or a Notebook, with its own folder, settings and port."""
-
-    def __init__(self, folder, program="jupyterlab"):
-        self.files = folder / "files"
-        self.files.mkdir()
-        config = folder / "config"
-        (config / "labconfig").mkdir(parents=True)
-        # The question about news would cover the notebook.
-        disabled = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
-        (config / "labconfig" / "page_config.json").write_text(json.dumps(disabled))
-        # As `cargo lab` sets it.
-        widgets = config / "lab/user-settings/@jupyter-widgets/jupyterlab-manager"
-        widgets.mkdir(parents=True)
-        (widgets / "plugin.jupyterlab-settings").write_text('{"saveState": true}')
-        self.token = secrets.token_hex(16)
-        self.log = folder / "log"
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable, "-m", program, "--no-browser", "--allow-root",
-                    f"--IdentityProvider.token={self.token}",
-                    f"--ServerApp.root_dir={self.files}",
-                ],
-                env={
-                    **os.environ,
-                    "JUPYTER_CONFIG_DIR": str(config),
-                    "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-                },
-                stdout=log,
-                stderr=log,
-            )
-        self.port = self.served(folder / "runtime" / f"jpserver-{self.process.pid}.json")
-
-    def served(self, file):
-        """Returns the free port that the server found and writes to a file once it listens."""
-        deadline = time.time() + PATIENCE
-        while time.time() < deadline and self.process.poll() is None:
-            try:
-                return json.loads(file.read_text())["port"]
-            except (OSError, ValueError):
-                time.sleep(0.1)
-        self.stop()
-        raise AssertionError("JupyterLab did not start:\n" + self.log.read_text())
-
-    def notebook(self, name):
-        """Writes an empty notebook of the kernel `cloze` and returns its address."""
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell()])
-        notebook.metadata["kernelspec"] = {
-            "name": "cloze", "display_name": "Rust (Cloze)", "language": "rust",
-        }
-        nbformat.write(notebook, self.files / name)
-        return self.address(name)
-
-    def address(self, name):
-        return f"http://127.0.0.1:{self.port}/doc/tree/{name}?token={self.token}"
-
-    def stop(self):
-        """Ends the server and its kernels."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-@unittest.skipIf(sync_playwright is None, "playwright is not installed")
-class BrowserTest(unittest.TestCase):
-    """One notebook and one kernel; each test begins with a notebook of one empty cell."""
-
-    @classmethod
-    def setUpClass(cls):
-        program = browser_program()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        lab = Lab(pathlib.Path(folder.name))
-        cls.addClassCleanup(lab.stop)
-        playwright = sync_playwright().start()
-        cls.addClassCleanup(playwright.stop)
-        # Chromium's sandbox does not start in containers nor for root.
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        cls.addClassCleanup(browser.close)
-        expect.set_options(timeout=PATIENCE * 1000)
-        cls.lab, cls.browser = lab, browser
-        cls.page = browser.new_page(viewport={"width": 1100, "height": 900})
-        cls.page.set_default_timeout(PATIENCE * 1000)
-        cls.page.goto(lab.notebook("seen.ipynb"))
-        cls.cells = cls.page.locator(".jp-Notebook .jp-CodeCell")
-        expect(cls.cells).to_have_count(1)
-        cls.keys = cls.page.keyboard
-        # Before the kernel answers, the page runs no cell.
-        cls.idle = cls.page.get_by_text("Rust (Cloze) | Idle")
-        expect(cls.idle).to_be_visible()
-        cls.done(cls.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();"))
-
-    def setUp(self):
-        self.cells.last.locator(".cm-content").click()
-        for key in ("Escape", "Control+a", "d", "d"):
-            self.keys.press(key)
-        expect(self.cells).to_have_count(1)
-        expect(self.cells.first.locator(".jp-OutputArea-output")).to_have_count(0)
-
-    def tearDown(self):
-        # A cell that a failed test left running would block the next tests.
-        if self.cells.locator(".jp-InputPrompt", has_text=RUNNING).count():
-            self.button("notebook:interrupt-kernel")
-
-    @classmethod
-    def write(cls, code):
-        """Pastes `code` into the last cell, which is empty, and returns the cell."""
-        cell = cls.cells.nth(cls.cells.count() - 1)
-        cell.locator(".cm-content").click()
-        # While typing, the editor would insert closing brackets.
-        cls.keys.insert_text(code)
-        return cell
-
-    @classmethod
-    def run_cell(cls, code):
-        """Runs `code` in the last cell as Shift+Enter does, which puts an empty one below."""
-        count = cls.cells.count()
-        cell = cls.write(code)
-        cls.keys.press("Shift+Enter")
-        expect(cls.cells).to_have_count(count + 1)
-        return cell
-
-    @classmethod
-    def done(cls, cell):
-        expect(cell.locator(".jp-InputPrompt")).to_have_text(DONE)
-        return cell
-
-    def result(self, code):
-        return self.done(self.run_cell(code)).locator(".jp-OutputArea-output").last
-
-    def button(self, command):
-        self.page.locator(f'.jp-NotebookPanel-toolbar [data-command="{command}"]').click()
-
+class BrowserTest(WithNotebook):
     def different(self, seen, count=3):
         """Waits until `seen` has given `count` different answers."""
         found = []
@@ -212,34 +44,6 @@ class BrowserTest(unittest.TestCase):
         # It has 1440×720 pixels and is as large as the chart above.
         box = picture.bounding_box()
         self.assertEqual((round(box["width"]), round(box["height"])), tuple(map(round, size)))
-
-    def test_printed_markup_is_shown_as_text_and_runs_nothing(self):
-        attack = '<img src="no" onerror="window.attacked = true">'
-        script = "window.attacked = true"
-        contents = [
-            ("text/html", attack),
-            ("image/svg+xml", f'<svg xmlns="http://www.w3.org/2000/svg">{attack}</svg>'),
-            ("application/javascript", script),
-            ("text/markdown", attack),
-        ]
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
-            for mime, data in contents:
-                file.write(f"EVCXR_BEGIN_CONTENT {mime}\n{data}\nEVCXR_END_CONTENT\n")
-            file.flush()
-            read = f'std::fs::read_to_string("{file.name}")?'
-            cells = [f'print!("{{}}", {read});', f'eprint!("{{}}", {read});', f"!cat {file.name}"]
-            for code in cells:
-                cell = self.done(self.run_cell(code))
-                shown = cell.locator(".jp-OutputArea-output")
-                expect(shown).to_have_count(1)
-                for _, data in contents:
-                    expect(shown).to_contain_text(data)
-                expect(shown.locator("img, svg, script, iframe")).to_have_count(0)
-        attacked = "window.attacked === true"
-        self.assertFalse(self.page.evaluate(attacked))
-        # The same markup runs in a display.
-        self.done(self.run_cell(f"display::html({json.dumps(attack)});"))
-        self.page.wait_for_function(attacked)
 
     def test_a_chart_and_a_bar_move_while_the_loop_runs(self):
         # No fixed waiting times: the loop runs until it is stopped.
@@ -377,15 +181,14 @@ class BrowserTest(unittest.TestCase):
             self.assertLess(time.time(), deadline, "the notebook was not saved")
             time.sleep(0.1)
         notebook = nbformat.read(file, as_version=4)
-        del notebook.metadata["kernelspec"]
         # Otherwise the page would show no markup of a file that it did not write.
         NotebookNotary().sign(notebook)
-        nbformat.write(notebook, self.lab.files / "without.ipynb")
+        nbformat.write(notebook, self.lab.files / "again.ipynb")
         page = self.browser.new_page(viewport={"width": 1100, "height": 900})
         self.addCleanup(page.close)
         page.set_default_timeout(PATIENCE * 1000)
-        page.goto(self.lab.address("without.ipynb"))
-        page.get_by_role("button", name="No Kernel", exact=True).click()
+        page.goto(self.lab.address("again.ipynb"))
+        # Its own kernel has run no cell.
         expect(page.locator(".jp-OutputArea-output svg").get_by_text("slope 0.0")).to_be_visible()
         expect(page.locator(".widget-slider .widget-readout")).to_have_text("0.00")
 
@@ -456,24 +259,25 @@ class NotebookTest(unittest.TestCase):
         lab = Lab(pathlib.Path(folder.name), "notebook")
         self.addCleanup(lab.stop)
         lab.notebook("one.ipynb")
-        playwright = sync_playwright().start()
-        self.addCleanup(playwright.stop)
-        browser = playwright.chromium.launch(
-            executable_path=browser_program(), args=["--no-sandbox"]
-        )
-        self.addCleanup(browser.close)
-        expect.set_options(timeout=PATIENCE * 1000)
+        browser = chromium(self.addCleanup)
         page = browser.new_page(viewport={"width": 1100, "height": 900})
         page.set_default_timeout(PATIENCE * 1000)
         page.goto(f"http://127.0.0.1:{lab.port}/notebooks/one.ipynb?token={lab.token}")
         cells = page.locator(".jp-Notebook .jp-CodeCell")
-        expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]")).to_be_visible()
+        expect(cells).to_have_count(1)
 
         def run(code):
             cell = cells.nth(cells.count() - 1)
             cell.locator(".cm-content").click()
             page.keyboard.insert_text(code)
-            page.keyboard.press("Shift+Enter")
+            prompt = cell.locator(".jp-InputPrompt")
+            # Until the page has met its kernel it runs no cell, and nothing on it shows when it has.
+            deadline = time.time() + PATIENCE
+            while prompt.inner_text() == "[ ]:":
+                self.assertLess(time.time(), deadline, "the page did not run the cell")
+                cell.locator(".cm-content").click()
+                page.keyboard.press("Shift+Enter")
+                page.wait_for_timeout(1000)
             return cell
 
         first = run(

@@ -3,7 +3,7 @@
 Run with the kernel installed below a prefix:
 
     cloze-kernel install --prefix "$P"
-    JUPYTER_PATH="$P/share/jupyter" python -m unittest discover -v tests/jupyter
+    JUPYTER_PATH="$P/share/jupyter" python tests/jupyter/parallel.py
 
 Times are printed; the assertions on them leave a factor of three for a busy machine.
 """
@@ -23,17 +23,30 @@ from jupyter_client.session import Session
 from driver import FIRST_CELL, Cell, WithKernel, children, gone, memory
 
 
-class KernelTest(WithKernel):
-    """One kernel for all tests that leave it usable."""
+def interrupt(test, code):
+    """Interrupts a cell of the test's kernel; returns its reply, and the seconds until it came."""
+    message = test.client.execute(code)
+    deadline = time.time() + 60
+    # The interrupt must reach the running cell, not its compilation.
+    while time.time() < deadline:
+        published = test.client.get_iopub_msg(timeout=60)
+        if published["msg_type"] == "stream":
+            break
+    started = time.time()
+    test.manager.interrupt_kernel()
+    while True:
+        reply = test.client.get_shell_msg(timeout=60)
+        if reply["parent_header"]["msg_id"] == message:
+            return reply["content"], time.time() - started
 
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.first = Cell(cls.client, FIRST_CELL)
+
+class SpeedTest(WithKernel):
+    """How fast one kernel answers."""
+
+    ALONE = True
 
     def test_the_first_cell_and_warm_cells_are_fast(self):
-        self.assertEqual(self.first.status, "ok")
-        figures = {"ready": self.ready, "first_tensor": self.first.seconds}
+        figures = {"ready": self.ready, "first_tensor": self.run_cell(FIRST_CELL).seconds}
         cells = {
             "let": "let a = 1;",
             "tensor": "let y = (x.clone() + 1.0).sum::<Rank0, _>();",
@@ -51,6 +64,31 @@ class KernelTest(WithKernel):
         self.assertLess(figures["first_tensor"], 30)
         self.assertLess(figures["let"], 1.5)
         self.assertLess(figures["tensor"], 1.5)
+
+    def test_the_kernel_tells_complete_cells_while_one_runs(self):
+        self.client.execute("std::thread::sleep(std::time::Duration::from_secs(2));")
+        time.sleep(0.5)
+        started = time.time()
+        asked = {}
+        for code in ("1 + 1", "fn f() {", "}"):
+            asked[self.client.is_complete(code)] = code
+        answers = {}
+        while len(answers) < 3:
+            reply = self.client.get_shell_msg(timeout=10)
+            if reply["msg_type"] == "is_complete_reply":
+                answers[asked[reply["parent_header"]["msg_id"]]] = reply["content"]["status"]
+        self.assertLess(time.time() - started, 1.4)
+        self.assertEqual(answers, {"1 + 1": "complete", "fn f() {": "incomplete", "}": "invalid"})
+        self.client.get_shell_msg(timeout=60)
+
+
+class KernelTest(WithKernel):
+    """One kernel for all tests that leave it usable."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        assert Cell(cls.client, FIRST_CELL).status == "ok"
 
     def test_a_warm_cell_is_compiled_without_cargo(self):
         # Each time cargo is used, it records again how it calls rustc.
@@ -259,22 +297,6 @@ class KernelTest(WithKernel):
         self.assertIn("is_empty", reply["matches"])
         self.assertEqual(code[reply["cursor_start"]:reply["cursor_end"]], "is_em")
 
-    def test_is_complete_answers_while_a_cell_runs(self):
-        self.client.execute("std::thread::sleep(std::time::Duration::from_secs(2));")
-        time.sleep(0.5)
-        started = time.time()
-        asked = {}
-        for code in ("1 + 1", "fn f() {", "}"):
-            asked[self.client.is_complete(code)] = code
-        answers = {}
-        while len(answers) < 3:
-            reply = self.client.get_shell_msg(timeout=10)
-            if reply["msg_type"] == "is_complete_reply":
-                answers[asked[reply["parent_header"]["msg_id"]]] = reply["content"]["status"]
-        self.assertLess(time.time() - started, 1.4)
-        self.assertEqual(answers, {"1 + 1": "complete", "fn f() {": "incomplete", "}": "invalid"})
-        self.client.get_shell_msg(timeout=60)
-
     def test_a_message_with_a_wrong_signature_is_dropped(self):
         session = Session(key=b"not the key", signature_scheme="hmac-sha256")
         session.send(self.client.shell_channel.socket, session.msg("kernel_info_request", {}))
@@ -282,39 +304,6 @@ class KernelTest(WithKernel):
             self.client.get_shell_msg(timeout=1)
         # The kernel still answers signed messages.
         self.run_cell("1")
-
-
-class EndTest(unittest.TestCase):
-    """Tests that stop cells or kernels: each has its own kernel."""
-
-    def setUp(self):
-        self.manager, self.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
-
-    def tearDown(self):
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
-
-    def processes(self):
-        """Returns the processes of the kernel after its first cell."""
-        cell = Cell(self.client, "1")
-        self.assertEqual(cell.status, "ok")
-        pid = self.manager.provisioner.pid
-        return [pid, *children(pid)]
-
-    def interrupt(self, code, after=2.0):
-        message = self.client.execute(code)
-        deadline = time.time() + 60
-        # The interrupt must reach the running cell, not its compilation.
-        while time.time() < deadline:
-            published = self.client.get_iopub_msg(timeout=60)
-            if published["msg_type"] == "stream":
-                break
-        started = time.time()
-        self.manager.interrupt_kernel()
-        while True:
-            reply = self.client.get_shell_msg(timeout=60)
-            if reply["parent_header"]["msg_id"] == message:
-                return reply["content"], time.time() - started
 
     def test_an_interrupt_ends_any_loop_and_keeps_variables(self):
         self.assertEqual(Cell(self.client, "let mut kept = 7u64;").status, "ok")
@@ -324,7 +313,7 @@ class EndTest(unittest.TestCase):
             'while kept > 0 {\n    kept += 1;\n    if kept == 9 { println!("go"); }\n}',
             'for i in 0u64.. { kept = i.max(8); if i == 9 { println!("go"); } }',
         ]:
-            reply, seconds = self.interrupt(f"kept = 7; {loop}")
+            reply, seconds = interrupt(self, f"kept = 7; {loop}")
             self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"), loop)
             self.assertLess(seconds, 1.5)
             cell = Cell(self.client, "kept")
@@ -361,37 +350,6 @@ SUM"""
         traceback = "\n".join(cell.of("error")[0]["traceback"])
         self.assertIn("for i in 0..3 { let wrong: u8 =", traceback)
         self.assertNotIn("poll", traceback)
-
-    def test_a_cell_that_never_polls_is_ended_and_the_session_continues(self):
-        self.assertEqual(Cell(self.client, "let lost = 7;").status, "ok")
-        reply, seconds = self.interrupt(
-            "println!(\"go\"); std::thread::sleep(std::time::Duration::from_secs(600));"
-        )
-        self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"))
-        self.assertIn("All variables are lost", reply["evalue"])
-        self.assertLess(seconds, 6)
-        cell = Cell(self.client, "40 + 2")
-        self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], "42")
-
-    def test_a_cell_that_ends_its_process_says_so_with_its_last_output(self):
-        cell = Cell(self.client, "print!(\"last words\"); std::process::exit(3)")
-        self.assertEqual(cell.status, "error")
-        self.assertEqual(cell.of("error")[0]["ename"], "crash")
-        self.assertEqual(cell.text(), "last words")
-        self.assertEqual(Cell(self.client, "1").status, "ok")
-
-    def test_the_user_s_own_crate_is_compiled_again_when_it_changes(self):
-        with tempfile.TemporaryDirectory() as folder:
-            source = os.path.join(folder, "src", "lib.rs")
-            os.mkdir(os.path.dirname(source))
-            with open(os.path.join(folder, "Cargo.toml"), "w", encoding="utf-8") as manifest:
-                manifest.write('[package]\nname = "mine"\nversion = "0.1.0"\nedition = "2024"\n')
-            for turn, answer in enumerate([1, 2]):
-                with open(source, "w", encoding="utf-8") as code:
-                    code.write(f"pub fn answer() -> u32 {{ {answer} }}\n")
-                dep = f':dep mine = {{ path = "{folder}" }}\n' if turn == 0 else ""
-                cell = Cell(self.client, f"{dep}mine::answer()")
-                self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], str(answer))
 
     def test_a_type_s_own_display_comes_first(self):
         code = """#[derive(Debug)]
@@ -437,6 +395,55 @@ Fails"""
         cell = Cell(self.client, "struct Bare;\nBare")
         self.assertEqual(cell.status, "error")
         self.assertIn("Debug", "\n".join(cell.of("error")[0]["traceback"]))
+
+
+class EndTest(unittest.TestCase):
+    """Tests that stop cells or kernels: each has its own kernel."""
+
+    def setUp(self):
+        self.manager, self.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
+
+    def tearDown(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def processes(self):
+        """Returns the processes of the kernel after its first cell."""
+        cell = Cell(self.client, "1")
+        self.assertEqual(cell.status, "ok")
+        pid = self.manager.provisioner.pid
+        return [pid, *children(pid)]
+
+    def test_a_cell_that_never_polls_is_ended_and_the_session_continues(self):
+        self.assertEqual(Cell(self.client, "let lost = 7;").status, "ok")
+        reply, seconds = interrupt(
+            self, "println!(\"go\"); std::thread::sleep(std::time::Duration::from_secs(600));"
+        )
+        self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"))
+        self.assertIn("All variables are lost", reply["evalue"])
+        self.assertLess(seconds, 6)
+        cell = Cell(self.client, "40 + 2")
+        self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], "42")
+
+    def test_a_cell_that_ends_its_process_says_so_with_its_last_output(self):
+        cell = Cell(self.client, "print!(\"last words\"); std::process::exit(3)")
+        self.assertEqual(cell.status, "error")
+        self.assertEqual(cell.of("error")[0]["ename"], "crash")
+        self.assertEqual(cell.text(), "last words")
+        self.assertEqual(Cell(self.client, "1").status, "ok")
+
+    def test_the_user_s_own_crate_is_compiled_again_when_it_changes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "src", "lib.rs")
+            os.mkdir(os.path.dirname(source))
+            with open(os.path.join(folder, "Cargo.toml"), "w", encoding="utf-8") as manifest:
+                manifest.write('[package]\nname = "mine"\nversion = "0.1.0"\nedition = "2024"\n')
+            for turn, answer in enumerate([1, 2]):
+                with open(source, "w", encoding="utf-8") as code:
+                    code.write(f"pub fn answer() -> u32 {{ {answer} }}\n")
+                dep = f':dep mine = {{ path = "{folder}" }}\n' if turn == 0 else ""
+                cell = Cell(self.client, f"{dep}mine::answer()")
+                self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], str(answer))
 
     def test_shutdown_leaves_no_process(self):
         processes = self.processes()

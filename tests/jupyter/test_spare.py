@@ -38,6 +38,8 @@ def wait_for(holds, seconds=120):
 class SpareTest(unittest.TestCase):
     """The first kernel leaves a spare for the next one."""
 
+    ALONE = True
+
     @classmethod
     def setUpClass(cls):
         cls.switch = os.environ.pop("CLOZE_SPARE", None)

@@ -10,6 +10,8 @@ SOON = 3
 
 
 class Subshells(WithKernel):
+    ALONE = True
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()

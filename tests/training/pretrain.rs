@@ -167,6 +167,7 @@ fn a_refused_run_changes_no_file() {
 
     // A model without a run, and the model that a run starts from, are not replaced.
     fs::remove_file(out.join("trainer/state.safetensors")).unwrap();
+    fs::remove_file(out.join("trainer/previous.safetensors")).unwrap();
     let weights = fs::read(out.join("model.safetensors")).unwrap();
     let message = fails(&args, 2);
     assert_contains(&message, "already holds a model");
@@ -250,12 +251,16 @@ fn micro_batches_and_recomputed_layers_change_nothing() {
     let rounded = losses("bf16", &["--dtype", "bf16"]);
     assert!(rounded != whole && (rounded[1] / whole[1] - 1.0).abs() < 2e-2);
 
-    // A state with another order of the parameters could be read without an error, but would be wrong.
+    // A state with another order of the parameters could be read without an error, but would be wrong. Such states are
+    // of earlier versions, which wrote no checksums.
     let state = folder.path().join("whole/trainer/state.safetensors");
     let mut bytes = fs::read(&state).unwrap();
-    let order = br#"order\":1"#;
-    let at = bytes.windows(order.len()).position(|w| w == order).unwrap();
-    bytes[at + order.len() - 1] = b'0';
+    let mut replace = |old: &[u8], new: &[u8]| {
+        let at = bytes.windows(old.len()).position(|w| w == old).unwrap();
+        bytes[at..at + old.len()].copy_from_slice(new);
+    };
+    replace(br#"order\":1"#, br#"order\":0"#);
+    replace(b"\"checksums\"", b"\"forgotten\"");
     fs::write(&state, bytes).unwrap();
     let out = folder.path().join("whole");
     let message = fails([&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);

@@ -235,4 +235,45 @@ mod tests {
         }
         assert_eq!(queue.waiting.lock().unwrap().len(), CROWDED);
     }
+
+    /// `publish` abandons a wait whenever a front end subscribes.
+    #[test]
+    fn no_message_of_any_thread_is_lost_or_overtaken_when_waits_are_abandoned() {
+        const EACH: usize = 3000;
+        let queue = Arc::new(Queue::default());
+        let cell = JupyterMessage::new(ExecuteRequest::default(), None);
+        let writers: Vec<_> = ["a", "b", "c"]
+            .map(|writer| {
+                let (queue, cell) = (Arc::clone(&queue), cell.clone());
+                std::thread::spawn(move || {
+                    for number in 0..EACH {
+                        let (name, text) = (Stdio::Stdout, format!("{writer} {number}"));
+                        queue.push(JupyterMessage::new(StreamContent { name, text }, Some(&cell)));
+                    }
+                })
+            })
+            .into();
+        let mut texts: Vec<String> = Vec::new();
+        let take = async {
+            while texts.len() < writers.len() * EACH {
+                tokio::select! {
+                    message = queue.next() => match message.content {
+                        JupyterMessageContent::StreamContent(stream) => texts.push(stream.text),
+                        other => panic!("{other:?}"),
+                    },
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let most = std::time::Duration::from_secs(60);
+        runtime.block_on(async { tokio::time::timeout(most, take).await }).unwrap();
+        for writer in ["a", "b", "c"] {
+            let of_writer = texts.iter().filter(|text| text.starts_with(writer));
+            assert!(of_writer.eq(
+                (0..EACH).map(|number| format!("{writer} {number}")).collect::<Vec<_>>().iter()
+            ));
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    }
 }

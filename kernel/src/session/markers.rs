@@ -19,17 +19,13 @@ use cloze::display::wire::OPENING;
 
 use super::own_types::{OwnTypes, words};
 use super::rustc::RUNS;
+use super::stream::MARKER;
 use super::tree::write_private;
 
-/// The beginning of every marker.
-pub const MARKER: &str = "EVCXR_";
 /// The cell panicked.
 pub const PANIC: &str = "EVCXR_PANIC_NOTIFICATION";
 /// Before the name of a variable whose type has changed, so that it is lost.
 pub const TYPE_CHANGED: &str = "EVCXR_VARIABLE_CHANGED_TYPE:";
-/// Stand before and after the text of a value that evcxr shows.
-pub const TEXT_BEGIN: &str = "EVCXR_BEGIN_CONTENT text/plain";
-pub const TEXT_END: &str = "EVCXR_END_CONTENT";
 
 /// evcxr's runtime: its first line and its end.
 const RUNTIME: &str = "mod evcxr_internal_runtime {\n";

@@ -8,8 +8,11 @@
 use cloze::display::wire::{OPENING, Record};
 use memchr::memmem;
 
-use super::markers::{MARKER, TEXT_BEGIN, TEXT_END};
-
+/// The beginning of every marker.
+pub const MARKER: &str = "EVCXR_";
+/// Stand before and after the text of a value that evcxr shows.
+const TEXT_BEGIN: &str = "EVCXR_BEGIN_CONTENT text/plain";
+const TEXT_END: &str = "EVCXR_END_CONTENT";
 /// Between these a value that displays itself for evcxr prints each of its formats.
 const CONTENT_BEGIN: &str = "EVCXR_BEGIN_CONTENT ";
 const CONTENT_END: &str = "EVCXR_END_CONTENT";

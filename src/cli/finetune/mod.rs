@@ -250,7 +250,8 @@ impl Args {
     /// Returns an error if something in `--out` would be lost.
     fn check_out(&self) -> Result<()> {
         let out = &self.out;
-        let unfinished = [checkpoint::path(out), several::path(out)];
+        let states = [checkpoint::path(out), checkpoint::previous(out)];
+        let unfinished = [&states[..], &[several::path(out)]].concat();
         let done = [several::done_path(out)];
         let from = Some(self.model.as_path());
         self.training.check_out(out, from, &unfinished, &done)

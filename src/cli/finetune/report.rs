@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::model::Part;
 use crate::model::weights::Model;
 use crate::tasks::{Dataset, Task};
-use crate::train::card::{Card, Measured as OnData};
+use crate::train::card::{Card, Measured as OnData, in_code};
 use crate::train::record::{About, Chart, numbers};
 use crate::train::task::LOSS;
 use crate::view::page::Table;
@@ -177,7 +177,8 @@ impl Args {
         });
         let (pipeline, class) = transformers(task.part());
         let task_name = task.name();
-        let predict = format!("`cloze predict {task_name} --model {name} --input FILE`");
+        let named = in_code(&name);
+        let predict = format!("`cloze predict {task_name} --model {named} --input FILE`");
         let outcome = &kept.outcome;
         let (done, planned) = (outcome.done(), outcome.planned);
         let stopped = match outcome.stopped() {
@@ -210,11 +211,11 @@ impl Args {
             command: about.command,
             usage: if self.frozen.on() {
                 format!(
-                    "{predict}. The encoder is `AutoModel.from_pretrained(\"{name}\")` with \
+                    "{predict}. The encoder is `AutoModel.from_pretrained(\"{named}\")` with \
                      transformers, the head is in `head.safetensors`, whose header says what it reads.",
                 )
             } else {
-                format!("{predict}, or `{class}.from_pretrained(\"{name}\")` with transformers.")
+                format!("{predict}, or `{class}.from_pretrained(\"{named}\")` with transformers.")
             },
             name,
         }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::run::{Run, Runner, Runs, same_run};
 use super::selection::Selection;
 use crate::cli::shared::checks::refuse;
+use crate::engine::Numerics;
 use crate::error::{Error, Result};
 use crate::files::{remove_if_there, write_atomic};
 use crate::model::weights::{self, Model};
@@ -25,6 +26,9 @@ struct Finished {
     /// The identity of the last run.
     identity: FinetuningIdentity,
     runs: Vec<Run>,
+    /// What computed the last run; None in a file of an earlier version.
+    #[serde(default)]
+    numerics: Option<Numerics>,
 }
 
 /// Returns the path of the finished runs of an unfinished command.
@@ -106,7 +110,8 @@ impl Runner<'_> {
         if !args.training.resume || !args.out.join(weights::WEIGHTS).exists() {
             return Ok(None);
         }
-        let Some(Finished { identity, runs }) = Finished::read(&done_path(&args.out))? else {
+        let Some(Finished { identity, runs, numerics }) = Finished::read(&done_path(&args.out))?
+        else {
             return Ok(None);
         };
         let before = &runs[..runs.len().saturating_sub(1)];
@@ -125,7 +130,7 @@ impl Runner<'_> {
                     args.out.display()
                 );
             }
-            Finished { identity, runs }.write(&path(&args.out))?;
+            Finished { identity, runs, numerics }.write(&path(&args.out))?;
             return Ok(None);
         }
         // A command that was killed may have left them.
@@ -153,7 +158,7 @@ impl Runner<'_> {
             head.compute(&first.config, self.setup, sequences)?;
         }
         let (mut before, mut runs) = match self.finished(records)? {
-            Some(Finished { identity, runs }) => (Some(identity), runs),
+            Some(Finished { identity, runs, numerics }) => (Some((identity, numerics)), runs),
             None => (None, Vec::new()),
         };
         let mut first = Some(first).filter(|_| runs.is_empty());
@@ -167,7 +172,8 @@ impl Runner<'_> {
             let config = model.config.clone();
             let trainer = self.trainer(model, settings, learning_rate, seed)?;
             let identity = trainer.identity().clone();
-            if let Some(before) = before.take() {
+            let numerics = trainer.numerics().cloned();
+            if let Some((before, computed)) = before.take() {
                 let of_this = FinetuningIdentity {
                     seed,
                     learning_rate,
@@ -175,6 +181,12 @@ impl Runner<'_> {
                     ..before
                 };
                 same_run(&args.out, &of_this, &identity)?;
+                if let (Some(now), Some(computed)) = (&numerics, &computed)
+                    && !checkpoint::path(&args.out).exists()
+                {
+                    // With a state, its own are compared.
+                    now.changes(computed).iter().for_each(|change| note!("{change}"));
+                }
             }
             let resume = std::mem::take(&mut resume);
             let mut trained = self.train(trainer, config, resume, records)?;
@@ -197,7 +209,7 @@ impl Runner<'_> {
                 let shown = trained.run.shown(self.selection);
                 note!("seed {seed}, learning rate {learning_rate:e}: {shown}");
             }
-            let finished = Finished { identity, runs };
+            let finished = Finished { identity, runs, numerics };
             finished.write(&match self.next(&finished.runs) {
                 Some(_) => path(&args.out),
                 None => done_path(&args.out),

@@ -9,7 +9,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::files::{create_folder, write_atomic};
+use crate::files::{create_folder, disk, write_atomic};
 
 use super::Run;
 
@@ -60,7 +60,7 @@ impl Store {
         let id = hash(&metrics.to_string_lossy())[..32].to_owned();
         let folder = self.folder.join(&id);
         if folder.exists() {
-            std::fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+            disk::remove_tree(&folder).map_err(|e| Error::io(&folder, e))?;
         }
         let artifacts = folder.join("artifacts");
         create_folder(&artifacts)?;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::shared::records::name_of;
 use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
+use crate::train::card::unescaped;
 use crate::train::record::METRICS;
 
 use self::mlflow::Store;
@@ -158,8 +159,8 @@ fn settings(folder: &Path) -> Result<BTreeMap<String, String>> {
             inside = true;
         } else if let Some((name, value)) = row.and_then(|row| row.split_once(" | ")) {
             if inside {
-                let name = plain(&name.replace("\\|", "|"));
-                settings.insert(format!("{}/{name}", plain(heading)), value.replace("\\|", "|"));
+                let name = plain(&unescaped(name));
+                settings.insert(format!("{}/{name}", plain(heading)), unescaped(value));
             }
         } else {
             inside = false;

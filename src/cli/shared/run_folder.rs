@@ -1,11 +1,11 @@
 //! The folder of a run: what may be overwritten in it, and the lock that keeps other runs out.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::TryLockError;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::files::{Staged, create_folder, folder_of, sweep};
+use crate::files::{Output, Staged, create_folder, folder_of, sweep};
 use crate::model::weights::WEIGHTS;
 use crate::note;
 
@@ -58,14 +58,14 @@ impl Intent {
 }
 
 /// A lock on a folder, which this process holds until it ends or drops this.
-pub struct Lock(File);
+pub struct Lock(Output);
 
 impl Drop for Lock {
     /// Releases the lock itself. Closing the file would not suffice: a program that another thread starts at this
     /// moment has a copy of it, and so the lock, until its own code begins.
     fn drop(&mut self) {
         // A lock that could not be taken cannot be released either.
-        let _ = self.0.unlock();
+        let _ = self.0.as_file().unlock();
     }
 }
 
@@ -77,10 +77,8 @@ impl Lock {
     /// If another process has locked the folder, or if the file cannot be written.
     pub fn take(path: &Path, out: &Path) -> Result<Self> {
         create_folder(folder_of(path))?;
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(path).map_err(|e| Error::io(path, e))?;
-        match file.try_lock() {
+        let mut file = Output::open(path).map_err(|e| Error::io(path, e))?;
+        match file.as_file().try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut process = String::new();

@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Stdin, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::notes;
 use crate::ranks::Ranks;
 use crate::text::reader::Lines;
 
@@ -19,9 +20,10 @@ macro_rules! say {
 }
 pub(in crate::cli) use say;
 
-/// Returns where answers go: stdout on the first rank. The other ranks have the same answers and drop them.
+/// Returns where answers go: stdout on the first rank. The other ranks have the same answers and drop them, as does a
+/// test that runs commands in its own process.
 pub(crate) fn stdout() -> Box<dyn Write> {
-    match Ranks::of_process().is_first() {
+    match Ranks::of_process().is_first() && !notes::are_kept() {
         true => Box::new(io::stdout().lock()),
         false => Box::new(io::sink()),
     }

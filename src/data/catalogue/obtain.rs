@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::download::{Digest, Limits, Wanted, fetch, is_address, of_file, unpack};
 use crate::error::{Error, Result};
-use crate::files::{create_folder, write_atomic, write_atomic_with};
+use crate::files::{create_folder, remove_if_there, write_atomic, write_atomic_with};
 use crate::note;
 
 use super::{Form, Set, Source, corpora, mrpc};
@@ -125,7 +125,7 @@ fn download(source: &Source, folder: &Path, mirror: Option<&str>, sums: &mut Sum
         unpack(&path, kind, &members, &mut |index, content| {
             put(&path, folder, source, members[index], content)
         })?;
-        std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
+        remove_if_there(&path)?;
     }
     Ok(())
 }

@@ -270,7 +270,13 @@ impl PretrainingData {
         }
         let held_out_counts = held_out.counts()?;
         let mut counts = store.counts()?;
-        counts.iter_mut().zip(&held_out_counts).for_each(|(count, here)| *count -= here);
+        for (count, here) in counts.iter_mut().zip(&held_out_counts) {
+            *count = count.checked_sub(*here).ok_or_else(|| {
+                Error::Failed(
+                    "the store is damaged: its index counts other tokens than it has".to_owned(),
+                )
+            })?;
+        }
         Ok((
             Self::new(train, &counts, wordpiece, options)?,
             Self::new(held_out, &held_out_counts, wordpiece, options)?,

@@ -48,6 +48,7 @@ pub(super) fn rows(
     names: &[String],
     needed: usize,
 ) -> Result<impl Iterator<Item = Result<Map<String, Value>>>> {
+    use ::parquet::file::metadata::ColumnChunkMetaData;
     use ::parquet::file::reader::{FileReader, SerializedFileReader};
     use ::parquet::record::reader::RowIter;
     use ::parquet::schema::types::Type;
@@ -58,7 +59,19 @@ pub(super) fn rows(
         Error::file(path, format!("is no Parquet file: {e}"))
     };
     let file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
+    let length = file.metadata().map_err(|e| Error::io(path, e))?.len();
     let reader = SerializedFileReader::new(file).map_err(broken)?;
+    // The reader would panic at a negative number and reserve memory for any size.
+    let mut columns = reader.metadata().row_groups().iter().flat_map(|group| group.columns());
+    let outside = |column: &ColumnChunkMetaData| {
+        let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+        let end = start.checked_add(column.compressed_size());
+        start < 0 || column.compressed_size() < 0 || end.is_none_or(|end| end as u64 > length)
+    };
+    if let Some(column) = columns.find(|column| outside(column)) {
+        let message = format!("the column {} lies outside of the file", column.column_path());
+        return Err(Error::file(path, message));
+    }
     let metadata = reader.metadata().file_metadata();
     let schema = metadata.schema().clone();
     let stored = metadata.key_value_metadata().into_iter().flatten();
@@ -108,7 +121,9 @@ mod tests {
 
     use ::parquet::column::writer::ColumnWriter;
     use ::parquet::data_type::ByteArray;
-    use ::parquet::file::metadata::KeyValue;
+    use ::parquet::file::metadata::{
+        ColumnChunkMetaDataBuilder, KeyValue, ParquetMetaDataReader, ParquetMetaDataWriter,
+    };
     use ::parquet::file::properties::WriterProperties;
     use ::parquet::file::writer::SerializedFileWriter;
     use ::parquet::schema::parser::parse_message_type;
@@ -216,5 +231,36 @@ mod tests {
         std::fs::write(&path, "text\nA\n").unwrap();
         let message = read(&path, "text", 1).unwrap_err().to_string();
         assert!(message.contains("a.parquet: is no Parquet file"), "{message}");
+    }
+
+    /// Fuzzing found the panic of the first two.
+    #[test]
+    fn columns_outside_of_the_file_are_an_error() {
+        type Change = fn(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder;
+        let changes: [Change; 4] = [
+            |column| column.set_total_compressed_size(-1),
+            |column| column.set_data_page_offset(-1).set_dictionary_page_offset(None),
+            |column| column.set_total_compressed_size(1 << 60),
+            |column| column.set_total_compressed_size(i64::MAX),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        for change in changes {
+            written(&path, None);
+            let file = std::fs::File::open(&path).unwrap();
+            let metadata = ParquetMetaDataReader::new().parse_and_finish(&file).unwrap();
+            let mut all = metadata.into_builder();
+            let mut group = all.take_row_groups().remove(0).into_builder();
+            let columns = group.take_columns().into_iter();
+            let columns = columns.map(|column| change(column.into_builder()).build().unwrap());
+            let group = group.set_column_metadata(columns.collect()).build().unwrap();
+            let mut bytes = std::fs::read(&path).unwrap();
+            let metadata = all.add_row_group(group).build();
+            ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().unwrap();
+            std::fs::write(&path, bytes).unwrap();
+            let message = read(&path, "text", 1).unwrap_err().to_string();
+            let expected = "a.parquet: the column \"text\" lies outside of the file";
+            assert!(message.contains(expected), "{message}");
+        }
     }
 }

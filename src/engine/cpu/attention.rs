@@ -421,3 +421,6 @@ impl Heads {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

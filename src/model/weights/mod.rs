@@ -22,7 +22,7 @@ use super::{Config, Family, Layout, PRETRAINING, Parameter, Part};
 
 pub(crate) use self::checksums::Checksums;
 pub use self::files::{INDEX, class_of, files_of, refusal};
-pub(crate) use self::tensor_writer::{TensorData, stage_tensors, write_tensors};
+pub(crate) use self::tensor_writer::{TensorData, stage_tensors};
 pub use self::tokenizer::{any_wordpiece_of, wordpiece_of};
 pub(crate) use self::writing::{Entries, stage};
 pub use self::writing::{NumberFormat, write, write_as};

@@ -47,16 +47,7 @@ impl<'a> TensorData<'a> {
 /// The longest header that readers of the format accept, in bytes.
 const MAX_HEADER: usize = 100_000_000;
 
-/// Writes named tensors with header entries; the file appears only when it is complete.
-pub fn write_tensors(
-    path: &Path,
-    tensors: Vec<(String, TensorData<'_>)>,
-    entries: &[(&str, String)],
-) -> Result<()> {
-    Staged::place(vec![stage_tensors(path, tensors, entries)?])
-}
-
-/// Like [`write_tensors`] without the last step: [`Staged::place`] renames the file into place.
+/// Writes named tensors with header entries to a temporary file for `path`: [`Staged::place`] renames it into place.
 ///
 /// The bytes are those of the safetensors crate, whose own function renames the file without
 /// syncing it to disk.
@@ -119,7 +110,8 @@ mod tests {
             let shape = vec![2, 3];
             (name.to_owned(), TensorData::new(format, shape, &values))
         });
-        write_tensors(&path, tensors.into(), &[("format", "pt".to_owned())]).unwrap();
+        let entries = [("format", "pt".to_owned())];
+        Staged::place(vec![stage_tensors(&path, tensors.into(), &entries).unwrap()]).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         for (name, format, size) in formats {
@@ -143,7 +135,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.safetensors");
         let entries = [("state", "x".repeat(100_000_001))];
-        let message = write_tensors(&path, Vec::new(), &entries).unwrap_err();
+        let message = stage_tensors(&path, Vec::new(), &entries).err().unwrap();
         assert!(message.to_string().contains("t.safetensors"), "{message}");
         assert!(!path.exists());
     }

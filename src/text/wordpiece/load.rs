@@ -76,8 +76,10 @@ impl WordPiece {
     /// Reads a `tokenizer.json` with the `tokenizer_config.json` beside it.
     fn from_json_file(path: &Path, casing: Option<Casing>) -> Result<Self> {
         let text = read_to_string(path)?;
-        let tokenizer = Tokenizer::from_bytes(text.as_bytes())
-            .map_err(|e| Error::file(path, format!("this is no tokenizer.json: {e}")))?;
+        let wrong = |e: String| Error::file(path, format!("this is no tokenizer.json: {e}"));
+        // The crate panics where a decoder or a normaliser is no JSON.
+        serde_json::from_str::<Value>(&text).map_err(|e| wrong(e.to_string()))?;
+        let tokenizer = Tokenizer::from_bytes(text.as_bytes()).map_err(|e| wrong(e.to_string()))?;
         let (kind, found) = Kind::of(&tokenizer).map_err(|part| {
             let expected = "expected BERT's WordPiece, RoBERTa's byte-level BPE or a Unigram model";
             Error::file(path, format!("its {part}; {expected}"))

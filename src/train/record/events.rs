@@ -1,13 +1,14 @@
 //! TensorBoard's event files: records of protobuf messages, each with its length and checksums
 //! (tensorflow/core/lib/io/record_writer.cc, core/util/event.proto, core/framework/summary.proto).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use prost::Message;
 
 use crate::error::{Error, Result};
+use crate::files::{Output, disk};
 
 use super::lines::Appended;
 
@@ -74,9 +75,8 @@ impl Events {
     pub fn open(folder: &Path, kept: Option<u64>, wall_time: f64) -> Result<Self> {
         let mut old = files(folder)?;
         if let (Some(step), Some(path)) = (kept, old.pop()) {
-            let file = OpenOptions::new().read(true).write(true).open(&path);
-            let file = file.map_err(|e| Error::io(&path, e))?;
-            let end = read(&file, |event| event.step <= step as i64);
+            let file = Output::open(&path).map_err(|e| Error::io(&path, e))?;
+            let end = read(file.as_file(), |event| event.step <= step as i64);
             let end = end.map_err(|e| Error::io(&path, e))?;
             let mut events = Self { file: Appended::at(file, path, end)? };
             let start = What::Session(Session { status: START });
@@ -85,7 +85,7 @@ impl Events {
         }
         remove(folder)?;
         let path = folder.join(format!("{NAME}{:010}{ENDING}", wall_time as u64));
-        let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
+        let file = Output::open(&path).map_err(|e| Error::io(&path, e))?;
         let mut events = Self { file: Appended::at(file, path, 0)? };
         events.write(wall_time, 0, What::FileVersion("brain.Event:2".into()))?;
         Ok(events)
@@ -117,7 +117,7 @@ impl Events {
 /// Removes the event files of an earlier run in `folder`.
 pub fn remove(folder: &Path) -> Result<()> {
     for path in files(folder)? {
-        fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
+        disk::remove(&path).map_err(|e| Error::io(&path, e))?;
     }
     Ok(())
 }

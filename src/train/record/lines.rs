@@ -1,6 +1,5 @@
 //! Files that grow during a run, by whole records.
 
-use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,13 +7,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::files::Output;
 
 /// Records are passed to the operating system at least this often while any are written.
 const FLUSH_EVERY: Duration = Duration::from_secs(2);
 
 /// A file whose records are written whole, so an interrupted one ends with a whole record.
 pub struct Appended {
-    file: File,
+    file: Output,
     path: PathBuf,
     waiting: Vec<u8>,
     /// None before the first record, which is written at once.
@@ -23,7 +23,7 @@ pub struct Appended {
 
 impl Appended {
     /// Continues the file at byte `end` and removes what follows.
-    pub fn at(mut file: File, path: PathBuf, end: u64) -> Result<Self> {
+    pub fn at(mut file: Output, path: PathBuf, end: u64) -> Result<Self> {
         let placed = file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end)));
         placed.map_err(|e| Error::io(&path, e))?;
         Ok(Self { file, path, waiting: Vec::new(), flushed: None })
@@ -61,16 +61,10 @@ impl Lines {
         mut seen: impl FnMut(u64, &Map<String, Value>),
     ) -> Result<Self> {
         let failed = |e| Error::io(path, e);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        let file = Output::open(path).map_err(failed)?;
         let mut end = 0;
         if let Some(last) = kept {
-            let mut reader = BufReader::new(&file);
+            let mut reader = BufReader::new(file.as_file());
             let mut line = Vec::new();
             loop {
                 line.clear();

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::eval::Scores;
-use crate::files::{create_folder, replace};
+use crate::files::{create_folder, disk, replace};
 use crate::note;
 use crate::view::page::Table;
 
@@ -298,9 +298,9 @@ fn clear(folder: &Path) -> Result<()> {
         let path = entry.map_err(|e| Error::io(&runs, e))?.path();
         forget(&path)?;
         // A folder with other files stays.
-        let _ = fs::remove_dir(&path);
+        let _ = disk::remove_folder(&path);
     }
-    let _ = fs::remove_dir(&runs);
+    let _ = disk::remove_folder(&runs);
     Ok(())
 }
 
@@ -309,7 +309,7 @@ fn forget(folder: &Path) -> Result<()> {
     let metrics = folder.join(METRICS);
     if metrics.is_file() {
         events::remove(folder)?;
-        fs::remove_file(&metrics).map_err(|e| Error::io(&metrics, e))?;
+        disk::remove(&metrics).map_err(|e| Error::io(&metrics, e))?;
     }
     Ok(())
 }

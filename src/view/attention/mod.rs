@@ -8,10 +8,10 @@
 use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use ring::digest::{SHA256, digest};
 use serde_json::json;
 
 use super::display::{Content, Show};
+use super::page::{hash, policy};
 use super::style;
 use crate::data::Packed;
 use crate::engine::Engine;
@@ -172,13 +172,8 @@ impl AttentionView {
 
     /// Returns the page, a complete HTML document.
     pub fn page(&self) -> String {
-        let hash = |text: &str| {
-            let digest = digest(&SHA256, text.as_bytes());
-            format!("'sha256-{}'", BASE64_STANDARD.encode(digest))
-        };
         // Only what is in the file may run, and nothing may be fetched.
-        let policy =
-            format!("default-src 'none'; script-src {}; style-src {}", hash(SCRIPT), hash(STYLE));
+        let policy = policy(&format!("script-src {}; style-src {}", hash(SCRIPT), hash(STYLE)));
         let (a, b) = &self.texts;
         let title = match b {
             Some(b) => format!("Attention: {a} {b}"),
@@ -329,7 +324,7 @@ mod tests {
             assert!(!page.contains(outside), "{outside}");
         }
         assert!(!page.contains("onclick="));
-        assert!(page.contains("default-src 'none'; script-src 'sha256-"));
+        assert!(page.contains("default-src 'none'; ") && page.contains("; script-src 'sha256-"));
         assert!(!page.contains("{{") && !page.contains("unsafe"));
     }
 

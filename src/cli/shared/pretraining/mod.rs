@@ -123,7 +123,7 @@ impl RunArgs {
     pub(crate) fn begin(&self, from: Option<&Path>) -> Result<Begun> {
         let started = Instant::now();
         self.check()?;
-        let unfinished = [checkpoint::path(&self.out)];
+        let unfinished = [checkpoint::path(&self.out), checkpoint::previous(&self.out)];
         let check_out = || self.training.check_out(&self.out, from, &unfinished, &[]);
         check_out()?;
         let store = self.store.as_deref().map(TokenStore::open).transpose()?;
@@ -322,6 +322,9 @@ impl RunArgs {
             if was != is {
                 note!("{what} was {was} and is {is} from here on");
             }
+        }
+        for change in state.other_files(&self.out) {
+            note!("{change}");
         }
         for change in state.numerics_changes(trainer.numerics()) {
             note!("{change}");

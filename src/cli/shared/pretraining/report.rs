@@ -11,7 +11,7 @@ use crate::cli::shared::training::{describe, or_empty, spike};
 use crate::data::{Packing, PretrainingData};
 use crate::engine::Setup;
 use crate::ranks::Ranks;
-use crate::train::card::{Card, Measured};
+use crate::train::card::{Card, Measured, in_code};
 use crate::train::identity::{PretrainingIdentity, Recipe};
 use crate::train::record::{About, Chart};
 use crate::train::{EvalReport, Pretrainer};
@@ -196,10 +196,11 @@ impl RunArgs {
         ];
         let nsp = evaluation.nsp_accuracy;
         scores.extend(nsp.map(|share| ("nsp_accuracy".into(), share)));
+        let named = in_code(&name);
         let (pipeline, fill) = if model.config.is_decoder {
             ("text-generation", String::new())
         } else {
-            let fill = format!("`cloze fill-mask --model {name} \"The [MASK] sat.\"`, ");
+            let fill = format!("`cloze fill-mask --model {named} \"The [MASK] sat.\"`, ");
             ("fill-mask", fill)
         };
         Card {
@@ -218,7 +219,7 @@ impl RunArgs {
                 ..Measured::default()
             }],
             usage: format!(
-                "{fill}`cloze finetune … --model {name}`, or `AutoModel.from_pretrained(\"{name}\")` \
+                "{fill}`cloze finetune … --model {named}`, or `AutoModel.from_pretrained(\"{named}\")` \
                  with transformers."
             ),
             command: about.command,

@@ -9,7 +9,6 @@ pub mod prepare;
 pub(super) mod shard;
 mod writing;
 
-use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -20,7 +19,7 @@ use self::manifest::Manifest;
 use self::shard::{Bytes, Shard};
 use self::writing::{ShardWriter, for_each_sentence};
 use crate::error::{Error, Result};
-use crate::files::create_folder;
+use crate::files::{Output, create_folder, folder_of, remove_if_there};
 use crate::text::{Paragraph, WordPiece};
 
 /// The tokens of a store of up to this many bytes are checked when it is opened: that takes a fraction of a
@@ -50,7 +49,7 @@ impl TokenStore {
                 let out = BufWriter::with_capacity(1 << 20, new_file(path)?);
                 let out = write(paragraphs, wordpiece, out, path)?;
                 let file = out.into_inner().map_err(|e| Error::io(path, e.into_error()))?;
-                Bytes::File(path.to_path_buf(), file)
+                Bytes::File(path.to_path_buf(), file.into_file())
             }
         };
         Self::new(vec![Shard::open(bytes)?], wordpiece.vocab_size())
@@ -154,12 +153,66 @@ fn write<W: Write>(
 }
 
 /// Creates a file to write and to read. Does not truncate an old file, which another run may still read.
-fn new_file(path: &Path) -> Result<File> {
-    create_folder(crate::files::folder_of(path))?;
-    if path.exists() {
-        fs::remove_file(path).map_err(|e| Error::io(path, e))?;
+fn new_file(path: &Path) -> Result<Output> {
+    create_folder(folder_of(path))?;
+    remove_if_there(path)?;
+    Output::create_new(path).map_err(|e| Error::io(path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::shard::Footer;
+    use super::*;
+    use crate::data::{PretrainingData, PretrainingOptions};
+    use crate::text::Casing;
+
+    /// Bytes of the footer.
+    const END: usize = 60;
+
+    /// Returns a store of six documents whose index, with its `counts` of the vocabulary, and whose footer are
+    /// changed, with right checksums.
+    fn changed(
+        wordpiece: &WordPiece,
+        change: impl Fn(&mut [u8], &mut Footer),
+    ) -> Result<Arc<TokenStore>> {
+        let text = || "a b. b a. a a. b b.".to_owned();
+        let paragraphs = (0..6).map(|document| Ok(Paragraph { document, text: text() }));
+        let mut bytes = write(paragraphs, wordpiece, Vec::new(), Path::new("memory"))?;
+        let mut footer = *Shard::open(Bytes::Memory(bytes.clone()))?.footer();
+        bytes.truncate(bytes.len() - END);
+        let counts = bytes.len() - 8 * wordpiece.vocab_size();
+        change(&mut bytes[counts..], &mut footer);
+        footer.index = crc32fast::hash(&bytes[footer.tokens_bytes() as usize..]);
+        bytes.extend(footer.encode());
+        let store =
+            TokenStore::new(vec![Shard::open(Bytes::Memory(bytes))?], footer.vocab_size as usize)?;
+        store.check()?;
+        Ok(Arc::new(store))
     }
-    let mut options = File::options();
-    let options = options.read(true).write(true).create_new(true);
-    options.open(path).map_err(|e| Error::io(path, e))
+
+    #[test]
+    fn a_shard_that_contradicts_itself_is_damaged() {
+        let tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "."];
+        let wordpiece =
+            WordPiece::from_vocab(tokens.map(str::to_owned).into(), Casing::Cased).unwrap();
+        let options = PretrainingOptions { max_len: 8, ..PretrainingOptions::default() };
+        let split =
+            |store: &Arc<TokenStore>| PretrainingData::split(store, &wordpiece, &options, 2);
+        assert!(split(&changed(&wordpiece, |_, _| ()).unwrap()).is_ok());
+        // More tokens than there are.
+        let more = changed(&wordpiece, |counts, _| counts[7] = 0xff).unwrap();
+        assert!(split(&more).unwrap_err().to_string().contains("is damaged"));
+        // Other tokens than there are: all of them are padding.
+        let total = more.tokens();
+        let other = changed(&wordpiece, |counts, _| {
+            counts.fill(0);
+            counts[..8].copy_from_slice(&total.to_le_bytes());
+        });
+        let message = split(&other.unwrap()).unwrap_err().to_string();
+        assert!(message.contains("counts other tokens than it has"), "{message}");
+        let documents = changed(&wordpiece, |_, footer| footer.documents = u64::MAX);
+        assert!(documents.unwrap_err().to_string().contains("is damaged"));
+    }
 }

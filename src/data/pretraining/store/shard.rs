@@ -147,7 +147,12 @@ impl Shard {
             let message = format!("the shard has {size} bytes; expected {expected}");
             return Err(bytes.fault(message));
         }
-        Ok(Self { bytes, footer })
+        let shard = Self { bytes, footer };
+        // A length takes at least a byte.
+        match footer.documents <= footer.sentences && footer.sentences <= footer.lengths {
+            true => Ok(shard),
+            false => Err(shard.damaged()),
+        }
     }
 
     pub fn footer(&self) -> &Footer {
@@ -193,9 +198,11 @@ impl Shard {
         let end = self.footer.bytes() - FOOTER_BYTES;
         let mut bytes = vec![0; 8 * self.footer.vocab_size as usize];
         self.bytes.read(end - bytes.len() as u64, &mut bytes)?;
-        for (count, here) in counts.iter_mut().zip(bytes.as_chunks().0) {
-            *count += u64::from_le_bytes(*here);
+        let here = bytes.as_chunks().0.iter().map(|count| u64::from_le_bytes(*count));
+        if here.clone().try_fold(0, u64::checked_add) != Some(self.footer.tokens) {
+            return Err(self.damaged());
         }
+        counts.iter_mut().zip(here).for_each(|(count, here)| *count += here);
         Ok(())
     }
 

@@ -16,8 +16,9 @@ use super::{Matrix, MatrixMut, Output, Precision, Product, Threads, Update};
 /// chunk costs a pass over C.
 const CHUNK: usize = 4096;
 
-/// Multiply-adds below which a second thread costs more than it gains.
-const WORTH_THREADS: usize = 1 << 20;
+/// Multiply-adds below which a second thread costs more than it gains; Miri, which multiplies small matrices only,
+/// checks the threads too.
+const WORTH_THREADS: usize = if cfg!(miri) { 1 } else { 1 << 20 };
 
 thread_local! {
     /// The operand that all threads read, stored by the thread that requested the product.

@@ -1,6 +1,6 @@
 //! A GPU as a device.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Gpu {
         let properties = found.properties().clone();
         let context = Context::open(found.functions, found.ordinal, properties.name.clone())?;
         let context = Arc::new(context);
-        let mut memory = Memory { context: context.clone(), allocated: HashSet::new() };
+        let mut memory = Memory { context: context.clone(), allocated: BTreeMap::new() };
         let workspace = memory.allocate(WORKSPACE)?;
         Ok(Self {
             modules: Modules::new(context.clone(), &found, cache, lookup)?,
@@ -105,8 +105,10 @@ impl Gpu {
     fn clear(&self, matrix: &Matrix) -> Result<()> {
         let bytes = matrix.element.bytes() as usize;
         let (pitch, width) = (matrix.stride * bytes, matrix.columns * bytes);
+        let reach = matrix.rows.saturating_sub(1).saturating_mul(pitch).saturating_add(width);
+        self.memory.check(matrix.at, reach as u64)?;
         let f = &self.context.functions;
-        // SAFETY: callers of `Device::multiply` guarantee that the matrix lies in device memory.
+        // SAFETY: the matrix lies in one allocation.
         let status = unsafe {
             (f.cuMemsetD2D8Async)(matrix.at.0, pitch, 0, width, matrix.rows, self.context.stream)
         };
@@ -138,6 +140,7 @@ impl Device for Gpu {
 
     fn upload(&mut self, to: Address, bytes: &[u8]) -> Result<()> {
         self.enter_now("copy from the host")?;
+        self.memory.check(to, bytes.len() as u64)?;
         self.staging.upload(to, bytes)
     }
 
@@ -146,9 +149,10 @@ impl Device for Gpu {
         if into.is_empty() {
             return Ok(());
         }
+        self.memory.check(from, into.len() as u64)?;
         let f = &self.context.functions;
         let (to, stream) = (into.as_mut_ptr().cast(), self.context.stream);
-        // SAFETY: the buffer has this size, and the copy is complete before this returns.
+        // SAFETY: the buffer and the memory there have this size, and the copy is complete before this returns.
         let status = unsafe { (f.cuMemcpyDtoHAsync_v2)(to, from.0, into.len(), stream) };
         self.context.check(status, "copy from its memory")?;
         self.context.synchronize()
@@ -159,8 +163,10 @@ impl Device for Gpu {
         if bytes == 0 {
             return Ok(());
         }
+        self.memory.check(from, bytes)?;
+        self.memory.check(to, bytes)?;
         let (f, stream) = (&self.context.functions, self.context.stream);
-        // SAFETY: the driver rejects addresses that are not on the device.
+        // SAFETY: both lie in allocations.
         let status = unsafe { (f.cuMemcpyDtoDAsync_v2)(to.0, from.0, bytes as usize, stream) };
         self.context.check(status, "copy within its memory")
     }
@@ -170,8 +176,9 @@ impl Device for Gpu {
         if bytes == 0 {
             return Ok(());
         }
+        self.memory.check(at, bytes)?;
         let (f, stream) = (&self.context.functions, self.context.stream);
-        // SAFETY: the driver rejects addresses that are not on the device.
+        // SAFETY: the bytes lie in an allocation.
         let status = unsafe { (f.cuMemsetD8Async)(at.0, byte, bytes as usize, stream) };
         self.context.check(status, "set its memory")
     }
@@ -268,7 +275,8 @@ impl Device for Gpu {
 /// Memory of the device.
 struct Memory {
     context: Arc<Context>,
-    allocated: HashSet<u64>,
+    /// The bytes of each allocation, by its address.
+    allocated: BTreeMap<u64, u64>,
 }
 
 impl Memory {
@@ -295,12 +303,26 @@ impl Memory {
             )));
         }
         self.context.check(status, "allocate memory")?;
-        self.allocated.insert(at);
+        self.allocated.insert(at, bytes);
         Ok(Address(at))
     }
 
+    /// Returns an error unless the `bytes` there lie in one allocation. The driver does not check this: it takes
+    /// addresses of the host's memory too.
+    fn check(&self, at: Address, bytes: u64) -> Result<()> {
+        let end = at.0.saturating_add(bytes);
+        let before = self.allocated.range(..=at.0).next_back();
+        if before.is_none_or(|(start, size)| end > start + size) {
+            let at = at.0;
+            return Err(Error::Failed(format!(
+                "the GPU was asked for {bytes} bytes at {at:#x}, which are in none of its allocations"
+            )));
+        }
+        Ok(())
+    }
+
     fn release(&mut self, at: Address) {
-        if self.allocated.remove(&at.0) {
+        if self.allocated.remove(&at.0).is_some() {
             // SAFETY: allocated here and released once; the driver waits for operations that use
             // it.
             unsafe { (self.context.functions.cuMemFree_v2)(at.0) };
@@ -313,7 +335,7 @@ impl Drop for Memory {
         if self.context.enter().is_err() {
             return;
         }
-        for at in std::mem::take(&mut self.allocated) {
+        for at in std::mem::take(&mut self.allocated).into_keys() {
             // SAFETY: as above.
             unsafe { (self.context.functions.cuMemFree_v2)(at) };
         }

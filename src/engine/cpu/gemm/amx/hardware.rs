@@ -2,10 +2,12 @@
 //!
 //! The compiler's intrinsics are unstable, hence `asm!`. Register contents survive from one
 //! statement to the next: compiled code never touches the tile registers, volatile statements keep
-//! their order, and each declares the registers as changed.
+//! their order, and each declares the registers as changed. The Rust reference does not promise this
+//! (docs/reliability.md).
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 use super::super::Matrix;
@@ -106,6 +108,7 @@ impl Kernel for Amx {
     }
 
     fn start(self) -> Configured {
+        assert!(!IN_USE.replace(true), "a thread's tile registers have one user at a time");
         // SAFETY: `self` proves that the instruction is there, and its operand is 64 bytes.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURED, options(nostack, preserves_flags));
@@ -135,6 +138,11 @@ unsafe fn multiply_with_avx512(kernel: Amx, work: Packed<'_>) {
     unsafe { multiply(kernel, work) };
 }
 
+thread_local! {
+    /// Whether this thread has a [`Configured`]: the end of a second one would release the registers of both.
+    static IN_USE: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The tile registers of the thread that configured them; released when dropped.
 pub struct Configured(PhantomData<*const ()>);
 
@@ -142,6 +150,7 @@ impl Drop for Configured {
     fn drop(&mut self) {
         // SAFETY: this value was created with the instruction available.
         unsafe { asm!("tilerelease", options(nostack, preserves_flags)) };
+        IN_USE.set(false);
     }
 }
 

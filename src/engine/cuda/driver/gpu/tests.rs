@@ -110,6 +110,29 @@ fn kernels_get_their_arguments_and_run_in_order() {
     fake.assert_clean();
 }
 
+/// The driver would take an address of the host.
+#[test]
+fn bytes_outside_of_the_allocations_are_refused() {
+    let Some((fake, mut gpu)) = gpu(&[]) else {
+        return;
+    };
+    let at = gpu.allocate(8).unwrap();
+    let mut host = [0u8; 4];
+    let host_at = Address(host.as_mut_ptr() as u64);
+    for (from, to, bytes) in [(at, host_at, 4), (host_at, at, 4), (at, at.offset(4), 8)] {
+        let message = gpu.copy(from, to, bytes).unwrap_err().to_string();
+        assert!(message.contains("in none of its allocations"), "{message}");
+    }
+    assert!(gpu.fill(host_at, 1, 4).is_err() && gpu.fill(at.offset(7), 1, 2).is_err());
+    assert!(gpu.upload(at.offset(1), &[0; 8]).is_err());
+    assert!(gpu.download(host_at, &mut [0; 4]).is_err());
+    gpu.fill(at.offset(4), 1, 4).unwrap();
+    gpu.release(at);
+    assert!(gpu.fill(at, 1, 1).is_err());
+    drop(gpu);
+    fake.assert_clean();
+}
+
 #[test]
 fn wrong_launches_are_errors() {
     let Some((_fake, mut gpu)) = gpu(&[]) else {

@@ -4,13 +4,19 @@
 //! A file is written under a temporary name in the same folder, synced and renamed; then the folder is
 //! synced too, because only that makes a rename durable. Files that belong together are all written
 //! before the first is renamed.
+//!
+//! Every change of a file or folder goes through [`disk`], which tests can watch and break off at any change: see
+//! [`watch`].
+
+pub mod disk;
+#[doc(hidden)]
+pub mod watch;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
-
+pub use self::disk::Output;
 use crate::error::{Error, Result};
 
 /// The environment variable that overrides [`data_folder`].
@@ -34,8 +40,12 @@ pub(crate) const PREFIX: &str = ".cloze-";
 
 /// A temporary file that will replace the file at `path`.
 pub struct Staged {
-    file: NamedTempFile,
+    file: Output,
+    /// None once it has been renamed.
+    temporary: Option<PathBuf>,
     path: PathBuf,
+    checksum: Option<u32>,
+    previous: Option<PathBuf>,
 }
 
 impl Staged {
@@ -43,31 +53,57 @@ impl Staged {
     pub fn begin(path: &Path) -> Result<Self> {
         let folder = folder_of(path);
         create_folder(folder)?;
-        let mut options = tempfile::Builder::new();
-        options.prefix(PREFIX);
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // The system applies the process's umask to these.
-            options.permissions(fs::Permissions::from_mode(0o666));
-        }
-        let file = options.tempfile_in(folder).map_err(|e| Error::io(folder, e))?;
+        let mut names = tempfile::Builder::new();
+        let made = names.prefix(PREFIX).make_in(folder, Output::create_new);
+        let (file, temporary) = made.map_err(|e| Error::io(folder, e))?.into_parts();
+        // From here on it is removed by `Drop`.
+        let temporary = temporary.keep().map_err(|e| Error::io(folder, e.error))?;
         // The lock protects the file from [`sweep`], which removes nothing in a file system without locks.
         let _ = file.as_file().try_lock();
-        Ok(Self { file, path: path.to_path_buf() })
+        Ok(Self {
+            file,
+            temporary: Some(temporary),
+            path: path.to_path_buf(),
+            checksum: None,
+            previous: None,
+        })
+    }
+
+    /// Keeps the file that is replaced, under the name `previous` in the same folder.
+    pub fn keeping(mut self, previous: PathBuf) -> Self {
+        self.previous = Some(previous);
+        self
+    }
+
+    /// Returns the path of the file in its place.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the CRC-32 of its bytes, if [`stage`] has written them.
+    pub fn checksum(&self) -> Option<u32> {
+        self.checksum
     }
 
     /// Returns the file, for writing.
-    pub fn file(&self) -> &File {
-        self.file.as_file()
+    pub fn file(&self) -> &Output {
+        &self.file
     }
 
-    /// Syncs all files, then renames each to its path.
-    pub fn place(files: Vec<Self>) -> Result<()> {
+    /// Syncs all files, then renames each to its path. The last one vouches for the others: it appears only when they
+    /// are on the disk in their places.
+    pub fn place(mut files: Vec<Self>) -> Result<()> {
         for staged in &files {
-            let synced = staged.file().sync_all();
+            let synced = staged.file.sync();
             synced.map_err(|e| Error::io(&staged.path, e))?;
         }
+        let last = files.pop();
+        Self::rename_all(files)?;
+        Self::rename_all(last.into_iter().collect())
+    }
+
+    /// Renames files to their paths, durably.
+    fn rename_all(files: Vec<Self>) -> Result<()> {
         let mut folders: Vec<PathBuf> = Vec::new();
         for staged in files {
             let folder = folder_of(&staged.path).to_path_buf();
@@ -79,21 +115,89 @@ impl Staged {
         folders.iter().try_for_each(|folder| sync_folder(folder))
     }
 
-    fn rename(self) -> Result<()> {
-        let Self { file, path } = self;
-        let done = file.persist(&path).map(drop);
-        done.map_err(|e| Error::io(&path, e.error))
+    fn rename(mut self) -> Result<()> {
+        if let Some(temporary) = &self.temporary {
+            if let Some(previous) = self.previous.as_ref().filter(|_| self.path.exists()) {
+                disk::rename(&self.path, previous).map_err(|e| Error::io(previous, e))?;
+            }
+            disk::rename(temporary, &self.path).map_err(|e| Error::io(&self.path, e))?;
+        }
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // If it can't be removed, the next run sweeps it away.
+            let _ = disk::remove(temporary);
+        }
+    }
+}
+
+/// A folder that is removed with its files when this is dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Creates a folder in the system's folder for temporary files.
+    pub fn new() -> Result<Self> {
+        let folder = tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), e))?;
+        Ok(Self(folder.keep()))
+    }
+
+    /// Creates this folder. What is left of an earlier one is removed first.
+    pub fn at(path: &Path) -> Result<Self> {
+        create_folder(folder_of(path))?;
+        let left = || if path.exists() { disk::remove_tree(path) } else { Ok(()) };
+        let made = left().and_then(|()| disk::create_folder(path));
+        made.map_err(|e| Error::io(path, e))?;
+        Ok(Self(path.to_path_buf()))
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Only temporary files are left behind if this fails.
+        let _ = disk::remove_tree(&self.0);
     }
 }
 
 /// Writes a temporary file for `path`; [`Staged::place`] puts it in place.
 pub fn stage(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Staged> {
-    let staged = Staged::begin(path)?;
-    let mut buffered = BufWriter::new(staged.file());
-    write(&mut buffered)?;
-    buffered.flush().map_err(|e| Error::io(path, e))?;
-    drop(buffered);
+    let mut staged = Staged::begin(path)?;
+    let checksum = {
+        let out = BufWriter::new(staged.file());
+        let mut summed = Summed { out, sum: crc32fast::Hasher::new() };
+        write(&mut summed)?;
+        summed.flush().map_err(|e| Error::io(path, e))?;
+        summed.sum.clone().finalize()
+    };
+    staged.checksum = Some(checksum);
     Ok(staged)
+}
+
+/// Computes the checksum of what is written.
+struct Summed<W> {
+    out: W,
+    sum: crc32fast::Hasher,
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let count = self.out.write(bytes)?;
+        self.sum.update(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// Writes `bytes` to a temporary file for `path`.
@@ -122,7 +226,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Renames a file within its folder, durably.
 pub fn rename(from: &Path, to: &Path) -> Result<()> {
-    fs::rename(from, to).map_err(|e| Error::io(to, e))?;
+    disk::rename(from, to).map_err(|e| Error::io(to, e))?;
     sync_folder(folder_of(to))
 }
 
@@ -135,7 +239,7 @@ pub fn create_folder(folder: &Path) -> Result<()> {
     if parent != folder {
         create_folder(parent)?;
     }
-    match fs::create_dir(folder) {
+    match disk::create_folder(folder) {
         Ok(()) => sync_folder(parent),
         // Another process was faster.
         Err(_) if folder.is_dir() => Ok(()),
@@ -145,7 +249,7 @@ pub fn create_folder(folder: &Path) -> Result<()> {
 
 /// Removes a file if it exists, durably.
 pub fn remove_if_there(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
+    match disk::remove(path) {
         Ok(()) => sync_folder(folder_of(path)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Error::io(path, e)),
@@ -183,15 +287,8 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-#[cfg(unix)]
 fn sync_folder(folder: &Path) -> Result<()> {
-    File::open(folder).and_then(|f| f.sync_all()).map_err(|e| Error::io(folder, e))
-}
-
-/// Only Unix can open and sync a folder.
-#[cfg(not(unix))]
-fn sync_folder(_: &Path) -> Result<()> {
-    Ok(())
+    disk::sync_folder(folder).map_err(|e| Error::io(folder, e))
 }
 
 #[cfg(test)]

@@ -1,0 +1,106 @@
+//! Compares attention with its definition, in f64.
+
+use super::*;
+
+/// Lengths of sequences: less than a block, one, and more.
+const LENGTHS: &[usize] = &[1, 5, 64, 67];
+const COUNT: usize = 2;
+const SIZE: usize = 3;
+const HIDDEN: usize = COUNT * SIZE;
+
+fn values(n: usize, seed: f32) -> Vec<f32> {
+    (0..n).map(|i| ((i as f32 + seed) * 0.73).sin()).collect()
+}
+
+fn batch() -> Packed {
+    let mut batch = Packed::default();
+    for (example, &length) in LENGTHS.iter().enumerate() {
+        batch.push(example as u64, &vec![0; length], &vec![0; length]);
+    }
+    batch
+}
+
+/// Computes one head's context of one row.
+fn exact(qkv: &[f32], rows: Range<usize>, row: usize, head: usize, causal: bool) -> Vec<f64> {
+    let part = |which: usize, row: usize| {
+        let start = row * 3 * HIDDEN + which * HIDDEN + head * SIZE;
+        qkv[start..start + SIZE].iter().map(|&x| f64::from(x))
+    };
+    let seen = if causal { rows.start..row + 1 } else { rows };
+    let weights: Vec<f64> = (seen.clone())
+        .map(|key| {
+            let product: f64 = part(0, row).zip(part(1, key)).map(|(q, k)| q * k).sum();
+            (product / (SIZE as f64).sqrt()).exp()
+        })
+        .collect();
+    let total: f64 = weights.iter().sum();
+    let mut context = vec![0.0; SIZE];
+    for (key, weight) in seen.zip(weights) {
+        context.iter_mut().zip(part(2, key)).for_each(|(sum, v)| *sum += weight / total * v);
+    }
+    context
+}
+
+#[test]
+fn values_and_gradients_are_those_of_the_definition() {
+    let batch = batch();
+    let rows = batch.rows();
+    let (qkv, d_context) = (values(rows * 3 * HIDDEN, 1.0), values(rows * HIDDEN, 2.0));
+    for causal in [false, true] {
+        let (count, size) = (COUNT, SIZE);
+        let heads = Heads { count, size, causal, dropout: None, precision: Precision::F32 };
+        let exact = |qkv: &[f32], sequence: usize, row: usize, head: usize| {
+            exact(qkv, batch.rows_of(sequence), row, head, causal)
+        };
+        let (mut context, mut log_sums) = (vec![f32::NAN; rows * HIDDEN], vec![0.0; rows * COUNT]);
+        let (simd, scratch) = (Simd::detect(), &mut Scratch::default());
+        heads.forward(simd, &batch, &qkv, &mut context, &mut log_sums, scratch);
+        let mut d_qkv = vec![f32::NAN; qkv.len()];
+        heads.backward(simd, &batch, &qkv, &log_sums, &context, &d_context, &mut d_qkv, scratch);
+        for sequence in 0..batch.sequences() {
+            let loss = |qkv: &[f32]| -> f64 {
+                let places =
+                    batch.rows_of(sequence).flat_map(|row| (0..COUNT).map(move |head| (row, head)));
+                let terms = places.map(|(row, head)| {
+                    let above = &d_context[row * HIDDEN + head * SIZE..];
+                    let context = exact(qkv, sequence, row, head);
+                    context.iter().zip(above).map(|(c, &d)| c * f64::from(d)).sum::<f64>()
+                });
+                terms.sum()
+            };
+            for row in batch.rows_of(sequence) {
+                for head in 0..COUNT {
+                    let expected = exact(&qkv, sequence, row, head);
+                    let got = &context[row * HIDDEN + head * SIZE..][..SIZE];
+                    for (got, expected) in got.iter().zip(expected) {
+                        assert!(
+                            (f64::from(*got) - expected).abs() < 1e-5,
+                            "{sequence} {row} {head}"
+                        );
+                    }
+                }
+            }
+            // One value of each kind in the first and the last row.
+            let last = batch.rows_of(sequence).end - 1;
+            for row in [batch.rows_of(sequence).start, last] {
+                for at in (1..3 * HIDDEN).step_by(HIDDEN - 1) {
+                    let at = row * 3 * HIDDEN + at;
+                    // A step that f32 represents exactly.
+                    let moved = |by: f32| {
+                        let mut qkv = qkv.clone();
+                        qkv[at] += by;
+                        (loss(&qkv), f64::from(qkv[at]))
+                    };
+                    let ((up, above), (down, below)) = (moved(1.0 / 64.0), moved(-1.0 / 64.0));
+                    let slope = (up - down) / (above - below);
+                    let error = (f64::from(d_qkv[at]) - slope).abs();
+                    assert!(
+                        error < 1e-3 * slope.abs().max(1.0),
+                        "{sequence} {row}: {} {slope}",
+                        d_qkv[at]
+                    );
+                }
+            }
+        }
+    }
+}
