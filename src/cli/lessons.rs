@@ -1,7 +1,8 @@
 //! `cloze lessons`: lists the lessons, builds their notebooks, checks their sources, shows the exercises that
 //! were passed.
 
-use std::io::Write;
+use std::cmp::Reverse;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -13,8 +14,7 @@ use crate::cli::shared::checks::refuse;
 use crate::cli::shared::programs;
 use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
-use crate::lessons::questions::{self, Question};
-use crate::lessons::recall::{self, Recall};
+use crate::lessons::recall::{self, Tally};
 use crate::lessons::{self, Progress, checks, progress};
 
 #[derive(Debug, Parser)]
@@ -114,10 +114,16 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 fn list() -> Result<()> {
+    let tallies = recall::tallies(SystemTime::now())?;
     for lesson in lessons::all()? {
         let (name, title, minutes) = (&lesson.name, &lesson.title, lesson.minutes);
         let summary = &lesson.summary;
-        say!("{name}  {title} ({minutes} minutes)\n    {summary}")?;
+        let due = match tallies[lesson.number()].due {
+            0 => String::new(),
+            1 => ", 1 question due".to_owned(),
+            due => format!(", {due} questions due"),
+        };
+        say!("{name}  {title} ({minutes} minutes{due})\n    {summary}")?;
         for exercise in &lesson.exercises {
             say!("    {} {}", exercise.id, exercise.title)?;
         }
@@ -126,6 +132,7 @@ fn list() -> Result<()> {
 }
 
 fn list_as_json() -> Result<()> {
+    let tallies = recall::tallies(SystemTime::now())?;
     for lesson in lessons::all()? {
         let exercises = lesson.exercises.iter();
         let exercises: Vec<_> = exercises.map(|e| json!({"id": e.id, "title": e.title})).collect();
@@ -139,6 +146,7 @@ fn list_as_json() -> Result<()> {
                 "minutes": lesson.minutes,
                 "needs": lesson.needs,
                 "exercises": exercises,
+                "questions": tallies[lesson.number()],
             })
         )?;
     }
@@ -154,7 +162,7 @@ fn run_lesson(name: &str) -> Result<()> {
         .tempfile()
         .map_err(|e| Error::io("a temporary file", e))?;
     script
-        .write_all(lessons::answers::script(&lesson)?.as_bytes())
+        .write_all(lessons::answers::script(&lesson, std::io::stdin().is_terminal())?.as_bytes())
         .map_err(|e| Error::io(script.path(), e))?;
     let kernel = programs::find("cloze-kernel")?;
     let status = std::process::Command::new(&kernel)
@@ -205,6 +213,7 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
 
 fn progress_as_json() -> Result<()> {
     let (all, progress) = (lessons::all()?, Progress::load()?);
+    let tallies = recall::tallies(SystemTime::now())?;
     let (mut passed, mut total) = (0, 0);
     let mut described = Vec::new();
     for lesson in &all {
@@ -228,6 +237,7 @@ fn progress_as_json() -> Result<()> {
             "minutes": lesson.minutes,
             "passed": done == exercises.len(),
             "exercises": exercises,
+            "questions": tallies[lesson.number()],
         }));
     }
     let file = progress::path();
@@ -274,24 +284,16 @@ fn progress_as_table() -> Result<()> {
 
 /// Prints the lessons of which questions were missed or are due, the one with the largest share first.
 fn shaky(all: &[lessons::Lesson]) -> Result<()> {
-    let Some(path) = recall::path() else {
-        return Ok(());
-    };
-    let now = SystemTime::now();
-    let (recall, questions) = (Recall::read(&path, now)?, questions::all()?);
-    let mut found = Vec::new();
-    for lesson in all {
-        let seen = |it: &&Question| it.lesson == lesson.number() && recall.seen(it);
-        let of: Vec<Question> = questions.iter().filter(seen).cloned().collect();
-        let open = recall.shaky(&of, now);
-        if open > 0 {
-            found.push((100 * open / of.len(), open, of.len(), lesson));
-        }
+    let tallies = recall::tallies(SystemTime::now())?;
+    let of = all.iter().map(|lesson| (lesson, tallies[lesson.number()]));
+    let mut found: Vec<_> = of.filter(|(_, tally)| tally.shaky > 0).collect();
+    found.sort_by_key(|(_, tally)| Reverse(100 * tally.shaky / tally.answered));
+    if !found.is_empty() {
+        say!("\nShaky (`cloze lessons review` asks what is due):")?;
     }
-    found.sort_by_key(|(share, ..)| std::cmp::Reverse(*share));
-    for (_, open, asked, lesson) in found {
+    for (lesson, Tally { answered, missed, due, .. }) in found {
         let (number, title) = (lesson.number(), &lesson.title);
-        say!("shaky: {number} {title}, {open} of {asked} questions missed or due")?;
+        say!("{number}  {title}: of {answered} questions {missed} missed, {due} due")?;
     }
     Ok(())
 }

@@ -60,14 +60,11 @@ macro_rules! banks {
     };
 }
 
-/// The files: one for each lesson, by the lesson's number.
-const BANKS: [(&str, &str); SOURCES.len()] = banks! {
+/// The files: one for each lesson, by the lesson's number, and last that of the test before and after the core.
+pub(super) const FILES: [(&str, &str); SOURCES.len() + 1] = banks! {
     "00" "01" "02" "03" "04" "05" "06" "07" "08" "09" "10" "11" "12" "13" "14" "15" "16" "17" "18" "19"
-    "20" "21" "22" "23" "24" "25" "26" "27" "28"
+    "20" "21" "22" "23" "24" "25" "26" "27" "28" "test"
 };
-
-/// The questions of the test before and after the core.
-const TEST: &str = include_str!("../../lessons/questions/test.toml");
 
 impl Question {
     /// Returns the options in the order in which they are shown, each with whether it is right. The order
@@ -86,9 +83,9 @@ impl Question {
 /// If a file of the bank is not valid.
 pub fn all() -> Result<Vec<Question>> {
     let mut all = Vec::new();
-    for (lesson, text) in BANKS {
+    for (lesson, text) in &FILES[..SOURCES.len()] {
         all.extend(read(lesson, text)?.into_iter().map(|mut question| {
-            question.lesson = lesson.to_owned();
+            question.lesson = (*lesson).to_owned();
             question
         }));
     }
@@ -100,7 +97,8 @@ pub fn all() -> Result<Vec<Question>> {
 /// # Errors
 /// If the file is not valid.
 pub fn test() -> Result<Vec<Question>> {
-    read("test", TEST)
+    let (name, text) = FILES[SOURCES.len()];
+    read(name, text)
 }
 
 fn read(name: &str, text: &str) -> Result<Vec<Question>> {
@@ -139,6 +137,15 @@ mod tests {
         }
         let share = longest as f64 / questions.len() as f64;
         assert!(share < 0.4, "the right option is the longest in {share:.2} of the questions");
+    }
+
+    #[test]
+    fn every_lesson_can_end_with_five_and_the_first_leaves_three_for_the_second() {
+        let all = all().unwrap();
+        for (lesson, _) in &FILES[..SOURCES.len()] {
+            let count = all.iter().filter(|question| question.lesson == *lesson).count();
+            assert!(count >= if *lesson == "00" { 8 } else { 5 }, "{lesson} has {count}");
+        }
     }
 
     #[test]

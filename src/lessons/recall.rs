@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::progress::append;
-use super::questions::Question;
+use super::questions::{self, Question};
 use crate::error::{Error, Result};
 use crate::files;
 
@@ -39,6 +39,21 @@ struct State {
     right: bool,
 }
 
+/// How the questions of a lesson stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// All questions of the lesson.
+    pub questions: usize,
+    /// Those that were answered, rightly or not.
+    pub answered: usize,
+    /// Those of which the last answer was wrong.
+    pub missed: usize,
+    /// Those that were answered and are due.
+    pub due: usize,
+    /// Those that were missed or are due.
+    pub shaky: usize,
+}
+
 /// The learner's answers.
 #[derive(Debug, Clone, Default)]
 pub struct Recall {
@@ -51,7 +66,34 @@ pub fn path() -> Option<PathBuf> {
     files::data_folder().map(|folder| folder.join("answers.jsonl"))
 }
 
+/// Returns the state of each lesson's questions at `now`, by the lesson's number.
+///
+/// # Errors
+/// If the user's file exists and can't be read.
+pub fn tallies(now: SystemTime) -> Result<BTreeMap<String, Tally>> {
+    let recall = Recall::load(now)?;
+    let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
+    for question in questions::all()? {
+        let tally = tallies.entry(question.lesson.clone()).or_default();
+        let (missed, due) = (recall.missed(&question), recall.due(&question, now));
+        tally.questions += 1;
+        tally.answered += usize::from(recall.seen(&question));
+        tally.missed += usize::from(missed);
+        tally.due += usize::from(due);
+        tally.shaky += usize::from(missed || due);
+    }
+    Ok(tallies)
+}
+
 impl Recall {
+    /// Reads the user's answers as they stand at the time `now`; none if the user has no data folder.
+    ///
+    /// # Errors
+    /// If the file exists and can't be read.
+    pub fn load(now: SystemTime) -> Result<Self> {
+        path().map_or_else(|| Ok(Self::default()), |path| Self::read(&path, now))
+    }
+
     /// Reads the answers in a file as they stand at the time `now`; none if it doesn't exist. Damaged lines
     /// are skipped.
     ///
@@ -111,9 +153,9 @@ impl Recall {
         self.states.get(&question.key).is_some_and(|state| !state.right)
     }
 
-    /// Returns how many of the questions were missed or are due at `now`.
-    pub fn shaky(&self, of: &[Question], now: SystemTime) -> usize {
-        of.iter().filter(|question| self.missed(question) || self.due(question, now)).count()
+    /// Returns when the next of these questions comes again; `None` if none was answered.
+    pub fn next(&self, of: &[Question]) -> Option<SystemTime> {
+        of.iter().filter_map(|question| self.states.get(&question.key)).map(|it| it.due).min()
     }
 
     /// Returns the questions to ask at `now`, at most `count`: missed ones that are due, then the others that
@@ -135,11 +177,20 @@ impl Recall {
     }
 }
 
-/// Appends an answer of the time `now` to the file; `test` is `pre` or `post` in a test.
+/// Appends an answer of the time `now` to the user's file; `test` is `pre` or `post` in a test. Does nothing if
+/// the user has no data folder.
 ///
 /// # Errors
 /// If the file can't be written.
-pub fn note(
+pub fn note(question: &Question, right: bool, test: Option<&str>, now: SystemTime) -> Result<()> {
+    match path() {
+        Some(path) => note_in(&path, question, right, test, now),
+        None => Ok(()),
+    }
+}
+
+/// Appends an answer to a file.
+pub(super) fn note_in(
     path: &Path,
     question: &Question,
     right: bool,
@@ -158,7 +209,6 @@ pub fn note(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lessons::questions;
 
     /// Returns whether the question is due at each of these days, after answers (day, right).
     fn due(answers: &[(u32, bool)], days: &[u32]) -> Vec<bool> {
@@ -167,7 +217,7 @@ mod tests {
         let question = &questions::all().unwrap()[0];
         let day = |day: u32| SystemTime::UNIX_EPOCH + DAY * (10_000 + day);
         for (at, right) in answers {
-            note(&path, question, *right, None, day(*at)).unwrap();
+            note_in(&path, question, *right, None, day(*at)).unwrap();
         }
         let due = |now: &u32| Recall::read(&path, day(*now)).unwrap().due(question, day(*now));
         days.iter().map(due).collect()
@@ -195,7 +245,7 @@ mod tests {
         let path = dir.path().join("answers.jsonl");
         let question = &questions::all().unwrap()[0];
         let now = SystemTime::UNIX_EPOCH + DAY * 10_000;
-        note(&path, question, true, None, now + DAY * 5_000).unwrap();
+        note_in(&path, question, true, None, now + DAY * 5_000).unwrap();
         assert!(!Recall::read(&path, now).unwrap().due(question, now));
         assert!(Recall::read(&path, now).unwrap().due(question, now + DAY));
     }
@@ -206,15 +256,15 @@ mod tests {
         let path = dir.path().join("answers.jsonl");
         let all = questions::all().unwrap();
         let now = SystemTime::UNIX_EPOCH + DAY * 10_000;
-        note(&path, &all[2], true, None, now - DAY * 9).unwrap();
-        note(&path, &all[1], false, None, now - DAY * 2).unwrap();
-        note(&path, &all[0], true, None, now).unwrap();
+        note_in(&path, &all[2], true, None, now - DAY * 9).unwrap();
+        note_in(&path, &all[1], false, None, now - DAY * 2).unwrap();
+        note_in(&path, &all[0], true, None, now).unwrap();
         let torn = [std::fs::read(&path).unwrap(), b"{\"quest".to_vec()].concat();
         std::fs::write(&path, torn).unwrap();
         let drawn = Recall::read(&path, now).unwrap().draw(&all, 3, now);
         let keys: Vec<_> = drawn.iter().map(|question| &question.key).collect();
         assert_eq!(keys, [&all[1].key, &all[2].key, &all[3].key]);
-        note(&path, &all[3], false, None, now).unwrap();
+        note_in(&path, &all[3], false, None, now).unwrap();
         assert!(Recall::read(&path, now).unwrap().missed(&all[3]));
     }
 }
