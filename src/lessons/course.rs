@@ -29,11 +29,7 @@ pub fn map() -> Result<StepMap> {
 }
 
 /// Returns the map of `lessons`; `due` returns how many questions of a lesson are due.
-pub fn map_of(
-    lessons: &[Lesson],
-    progress: &Progress,
-    due: impl Fn(&Lesson) -> usize,
-) -> StepMap {
+pub fn map_of(lessons: &[Lesson], progress: &Progress, due: impl Fn(&Lesson) -> usize) -> StepMap {
     let passed = |exercise: &Exercise| progress.moment(exercise).is_some();
     let mut map = StepMap::new("The course: what builds on what");
     for track in Track::ALL {

@@ -152,7 +152,13 @@ pub fn check_folder(dir: &Path) -> Result<()> {
     compare(dir, ".rs", &OTHERS, &SOURCES, "is no lesson of the course")?;
     let questions = dir.join("questions");
     match questions.is_dir() {
-        true => compare(&questions, ".toml", &[], &questions::FILES, "belongs to no lesson of the course"),
+        true => compare(
+            &questions,
+            ".toml",
+            &[],
+            &questions::FILES,
+            "belongs to no lesson of the course",
+        ),
         false => Ok(()),
     }
 }

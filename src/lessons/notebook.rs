@@ -200,7 +200,8 @@ mod tests {
             let cells = notebook["cells"].as_array().unwrap();
             let folded = |cell: &Value| cell["metadata"]["jupyter"]["source_hidden"] == true;
             assert!(cells.iter().any(folded), "{}", lesson.name);
-            let is_review = |cell: &&Value| cell["source"][0].as_str().unwrap().starts_with(":review");
+            let is_review =
+                |cell: &&Value| cell["source"][0].as_str().unwrap().starts_with(":review");
             let reviews: Vec<usize> = (0..cells.len()).filter(|i| is_review(&&cells[*i])).collect();
             let opens = usize::from(!lesson.needs.is_empty());
             assert_eq!(reviews, [2, cells.len() - 1][1 - opens..], "{}", lesson.name);

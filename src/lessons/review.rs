@@ -81,7 +81,8 @@ impl Review {
 
     fn new(scope: &Scope, progress: &Progress, recall: Recall) -> Result<Self> {
         let all = questions::all()?;
-        let passed = |lesson: &Lesson| lesson.exercises.iter().any(|it| progress.moment(it).is_some());
+        let passed =
+            |lesson: &Lesson| lesson.exercises.iter().any(|it| progress.moment(it).is_some());
         let passed = super::all()?.into_iter().filter(passed).map(|it| it.number().to_owned());
         let answered = all.iter().filter(|it| recall.seen(it)).map(|it| it.lesson.clone());
         let begun: BTreeSet<String> = passed.chain(answered).collect();

@@ -53,15 +53,22 @@ fn answers_are_explained_and_kept_and_a_missed_one_makes_its_lesson_shaky() {
     for question in asked {
         assert_contains(&shown, &question.right.1);
     }
-    assert_eq!((shown.matches("✓ Right.").count(), shown.matches("✗ Not this one.").count()), (4, 1));
+    assert_eq!(
+        (shown.matches("✓ Right.").count(), shown.matches("✗ Not this one.").count()),
+        (4, 1)
+    );
     assert_eq!(learner.kept(), 5);
     assert_contains(&learner.lessons(&["progress"], ""), "of 5 questions 1 missed, 0 due");
 
-    // A week later four are due again, and the missed one is asked first.
+    // Years later all are due again, and the missed one is asked first.
     let file = learner.0.path("data").join("answers.jsonl");
-    let old = std::fs::read_to_string(&file).unwrap();
-    let old: Vec<_> = old.lines().map(|line| line.replace("\"answered\":\"2", "\"answered\":\"1")).collect();
-    std::fs::write(&file, old.join("\n")).unwrap();
+    let kept = std::fs::read_to_string(&file).unwrap();
+    let old = kept.lines().map(|line| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        line["answered"] = "2001-01-31T10:00:00Z".into();
+        format!("{line}\n")
+    });
+    std::fs::write(&file, old.collect::<String>()).unwrap();
     let listed = learner.lessons(&["list", "--json"], "");
     let lesson: Value = serde_json::from_str(listed.lines().nth(4).unwrap()).unwrap();
     let all = of_lesson("04").len();
@@ -91,7 +98,8 @@ fn a_test_is_taken_once_and_the_second_reports_the_gain() {
     assert!(!again.contains("0 of 0"), "{again}");
     assert_eq!(learner.kept(), 20);
 
-    let shown = learner.lessons(&["review", "--posttest"], &answers(&questions, |index| index != 3));
+    let shown =
+        learner.lessons(&["review", "--posttest"], &answers(&questions, |index| index != 3));
     assert_contains(&shown, "19 of 20 right, 8 before the course");
     assert_contains(&shown, &questions[3].right.1);
     let topic = questions[3].topic.as_deref().unwrap();
