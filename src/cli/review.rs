@@ -131,6 +131,12 @@ fn report(test: Test, all: &[Question], recall: &Recall) -> String {
     let right = |test, of: &[&Question]| count(test, of, |answer| answer == Some(true));
     let answered = |test| count(test, &all, |answer| answer.is_some());
     let now = right(test, &all);
+    if answered(test) == 0 {
+        return format!(
+            "Your test: all {} questions are open. The same command asks them.",
+            all.len()
+        );
+    }
     if answered(test) < all.len() {
         return format!(
             "Your test: {now} of {} answers right so far; {} questions are open. The same command goes on.",

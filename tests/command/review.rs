@@ -88,6 +88,7 @@ fn a_test_is_taken_once_and_the_second_reports_the_gain() {
     let questions = questions::test().unwrap();
     let before = answers(&questions, |index| index < 8);
     let half: String = before.split_inclusive('\n').take(10).collect();
+    assert_contains(&learner.lessons(&["review", "--pretest"], ""), "all 20 questions are open");
     let shown = learner.lessons(&["review", "--pretest"], &half);
     assert_contains(&shown, "8 of 10 answers right so far; 10 questions are open");
     assert!(!shown.contains("Right"), "the first test explains nothing: {shown}");
