@@ -1,16 +1,20 @@
 //! `cloze lessons`: lists the lessons, builds their notebooks, checks their sources, shows the exercises that
 //! were passed.
 
-use std::io::Write;
+use std::cmp::Reverse;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
+use crate::cli::review;
 use crate::cli::shared::checks::refuse;
 use crate::cli::shared::programs;
 use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
+use crate::lessons::recall::{self, Tally};
 use crate::lessons::{self, Progress, checks, progress};
 
 #[derive(Debug, Parser)]
@@ -65,6 +69,8 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "my-bert")]
         out: PathBuf,
     },
+    /// Ask the questions that are due: missed ones the next day, the others after 1, 7 and 30 days.
+    Review(review::Args),
     /// Show which exercises you have passed, and when.
     Progress {
         /// Print a JSON object on stdout.
@@ -101,16 +107,23 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             say!("{}\n`cargo run` in {} trains it.", mine.summary, out.display())
         }
+        Command::Review(args) => review::run(&args),
         Command::Progress { json: true } => progress_as_json(),
         Command::Progress { json: false } => progress_as_table(),
     }
 }
 
 fn list() -> Result<()> {
+    let tallies = recall::tallies(SystemTime::now())?;
     for lesson in lessons::all()? {
         let (name, title, minutes) = (&lesson.name, &lesson.title, lesson.minutes);
         let summary = &lesson.summary;
-        say!("{name}  {title} ({minutes} minutes)\n    {summary}")?;
+        let due = match tallies[lesson.number()].due {
+            0 => String::new(),
+            1 => ", 1 question due".to_owned(),
+            due => format!(", {due} questions due"),
+        };
+        say!("{name}  {title} ({minutes} minutes{due})\n    {summary}")?;
         for exercise in &lesson.exercises {
             say!("    {} {}", exercise.id, exercise.title)?;
         }
@@ -119,6 +132,7 @@ fn list() -> Result<()> {
 }
 
 fn list_as_json() -> Result<()> {
+    let tallies = recall::tallies(SystemTime::now())?;
     for lesson in lessons::all()? {
         let exercises = lesson.exercises.iter();
         let exercises: Vec<_> = exercises.map(|e| json!({"id": e.id, "title": e.title})).collect();
@@ -132,6 +146,7 @@ fn list_as_json() -> Result<()> {
                 "minutes": lesson.minutes,
                 "needs": lesson.needs,
                 "exercises": exercises,
+                "questions": tallies[lesson.number()],
             })
         )?;
     }
@@ -147,7 +162,7 @@ fn run_lesson(name: &str) -> Result<()> {
         .tempfile()
         .map_err(|e| Error::io("a temporary file", e))?;
     script
-        .write_all(lessons::answers::script(&lesson)?.as_bytes())
+        .write_all(lessons::answers::script(&lesson, std::io::stdin().is_terminal())?.as_bytes())
         .map_err(|e| Error::io(script.path(), e))?;
     let kernel = programs::find("cloze-kernel")?;
     let status = std::process::Command::new(&kernel)
@@ -198,6 +213,7 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
 
 fn progress_as_json() -> Result<()> {
     let (all, progress) = (lessons::all()?, Progress::load()?);
+    let tallies = recall::tallies(SystemTime::now())?;
     let (mut passed, mut total) = (0, 0);
     let mut described = Vec::new();
     for lesson in &all {
@@ -221,6 +237,7 @@ fn progress_as_json() -> Result<()> {
             "minutes": lesson.minutes,
             "passed": done == exercises.len(),
             "exercises": exercises,
+            "questions": tallies[lesson.number()],
         }));
     }
     let file = progress::path();
@@ -261,5 +278,22 @@ fn progress_as_table() -> Result<()> {
         Some(exercise) => format!("; the next is {} {}", exercise.id, exercise.title),
         None => ": all of them".to_owned(),
     };
-    say!("\n{passed} of {total} exercises passed{next}")
+    say!("\n{passed} of {total} exercises passed{next}")?;
+    shaky(&all)
+}
+
+/// Prints the lessons of which questions were missed or are due, the one with the largest share first.
+fn shaky(all: &[lessons::Lesson]) -> Result<()> {
+    let tallies = recall::tallies(SystemTime::now())?;
+    let of = all.iter().map(|lesson| (lesson, tallies[lesson.number()]));
+    let mut found: Vec<_> = of.filter(|(_, tally)| tally.shaky > 0).collect();
+    found.sort_by_key(|(_, tally)| Reverse(100 * tally.shaky / tally.answered));
+    if !found.is_empty() {
+        say!("\nShaky (`cloze lessons review` asks what is due):")?;
+    }
+    for (lesson, Tally { answered, missed, due, .. }) in found {
+        let (number, title) = (lesson.number(), &lesson.title);
+        say!("{number}  {title}: of {answered} questions {missed} missed, {due} due")?;
+    }
+    Ok(())
 }

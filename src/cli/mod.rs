@@ -16,6 +16,7 @@ mod prepare;
 mod pretrain;
 mod push;
 mod records;
+mod review;
 mod score;
 mod shared;
 mod tokenize;

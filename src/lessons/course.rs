@@ -1,10 +1,13 @@
 //! The course as a whole: the map of its lessons with the learner's progress, their table, and the notebook
 //! that opens the course.
 
+use std::time::SystemTime;
+
 use serde_json::{Value, json};
 
 use super::format::{Exercise, Lesson, Track};
 use super::progress::Progress;
+use super::recall;
 use crate::error::Result;
 use crate::view::{Step, StepMap};
 
@@ -15,16 +18,18 @@ pub const INDEX: &str = "00_index";
 const TABLE_BEGINS: &str = "<!-- The table is made by `cloze lessons check --fix`. -->";
 const TABLE_ENDS: &str = "<!-- End of the table. -->";
 
-/// Returns the map of the course with the learner's progress.
+/// Returns the map of the course with the learner's progress and the questions that are due.
 ///
 /// # Errors
-/// If the progress can't be read.
+/// If the progress or the answers can't be read.
 pub fn map() -> Result<StepMap> {
-    Ok(map_of(&super::all()?, &Progress::load()?))
+    let tallies = recall::tallies(SystemTime::now())?;
+    let due = |lesson: &Lesson| tallies[lesson.number()].due;
+    Ok(map_of(&super::all()?, &Progress::load()?, due))
 }
 
-/// Returns the map of `lessons`.
-pub fn map_of(lessons: &[Lesson], progress: &Progress) -> StepMap {
+/// Returns the map of `lessons`; `due` returns how many questions of a lesson are due.
+pub fn map_of(lessons: &[Lesson], progress: &Progress, due: impl Fn(&Lesson) -> usize) -> StepMap {
     let passed = |exercise: &Exercise| progress.moment(exercise).is_some();
     let mut map = StepMap::new("The course: what builds on what");
     for track in Track::ALL {
@@ -32,10 +37,14 @@ pub fn map_of(lessons: &[Lesson], progress: &Progress) -> StepMap {
             lessons.iter().filter(|lesson| lesson.track == track).collect();
         map = map.heading(format!("{} ({} hours)", track.title(), hours(&of_track)));
         for lesson in of_track {
+            let due = match due(lesson) {
+                0 => String::new(),
+                due => format!("{due} due, "),
+            };
             map = map.step(Step {
                 key: lesson.number().to_owned(),
                 title: lesson.title.clone(),
-                note: format!("{} min", lesson.minutes),
+                note: format!("{due}{} min", lesson.minutes),
                 needs: lesson.needs.clone(),
                 tasks: lesson.exercises.iter().map(passed).collect(),
             });
@@ -102,6 +111,16 @@ pub(super) fn index_cells(lessons: &[Lesson]) -> Vec<Value> {
 mod tests {
     use super::*;
     use crate::lessons;
+
+    #[test]
+    fn the_map_has_what_is_due() {
+        let map = map_of(&lessons::all().unwrap(), &Progress::default(), |lesson| {
+            3 * usize::from(lesson.number() == "04")
+        });
+        assert_eq!(map.text().matches("due").count(), 1);
+        assert!(map.text().contains("(3 due, "), "{}", map.text());
+        assert!(map.svg().contains("3 due, "));
+    }
 
     #[test]
     fn only_the_table_of_a_readme_is_updated() {

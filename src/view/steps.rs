@@ -14,7 +14,7 @@ const LANE: i32 = 13;
 const MARK: i32 = 7;
 const DOT: i32 = 4;
 const BEND: i32 = 8;
-/// Pixels between two dots, and of a step's note.
+/// Pixels between two dots, and at least of a step's note.
 const DOTS: i32 = 12;
 const NOTE: i32 = 70;
 
@@ -160,8 +160,9 @@ impl StepMap {
             };
             root.draw(&Circle::new((marks, y), MARK - 1, shape))?;
             let left = marks + MARK + 9;
+            let note = NOTE.max(style::text_width(&step.note, TEXT_SIZE) + 12);
             let title = format!("{}  {}", step.key, step.title);
-            let title = shortened(&title, dots - NOTE - left - 10);
+            let title = shortened(&title, dots - note - left - 10);
             picture::label(root, &title, (left, y), HPos::Left)?;
             picture::label(root, &step.note, (dots - 12, y), HPos::Right)?;
             for (index, &done) in step.tasks.iter().enumerate() {

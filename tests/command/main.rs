@@ -12,3 +12,4 @@ mod features;
 mod gpu_selftest;
 mod output;
 mod records;
+mod review;
