@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
+use crate::cli::picture;
 use crate::cli::shared::checks::refuse;
 use crate::cli::shared::programs;
 use crate::cli::shared::stdio::say;
@@ -65,6 +66,8 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "my-bert")]
         out: PathBuf,
     },
+    /// List the explorable pictures, or write one as a page for a browser.
+    Picture(picture::Args),
     /// Show which exercises you have passed, and when.
     Progress {
         /// Print a JSON object on stdout.
@@ -101,6 +104,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             say!("{}\n`cargo run` in {} trains it.", mine.summary, out.display())
         }
+        Command::Picture(args) => picture::run(args),
         Command::Progress { json: true } => progress_as_json(),
         Command::Progress { json: false } => progress_as_table(),
     }
