@@ -14,8 +14,7 @@ use crate::text::WordPiece;
 use crate::view::display::{Content, Show};
 use crate::view::document::{Document, framed};
 
-const SCRIPTS: [&str; 3] =
-    [PARTS, include_str!("follow.js"), include_str!("stages.js")];
+const SCRIPTS: [&str; 3] = [PARTS, include_str!("follow.js"), include_str!("stages.js")];
 
 /// The last lesson of the core, with which the last stage comes.
 const LAST: u32 = 12;

@@ -31,8 +31,7 @@ const RUNS: &str = include_str!("runs.json");
 const FRAME: usize = 800;
 
 /// The sentence of the picture of masking, and the words of its vocabulary.
-const SENTENCE: &str =
-    "The miller carried a sack of flour to the bakery, and the baker baked bread for the whole village.";
+const SENTENCE: &str = "The miller carried a sack of flour to the bakery, and the baker baked bread for the whole village.";
 const WORDS: &str = "the a miller carried sack of flour to bake ##ry and ##r baked bread for whole village in river \
                      mill old man woman went home . , he she it was house door opened dog cat sat wind water grain \
                      cart horse road town market sold bought morning evening king forest";
@@ -86,7 +85,9 @@ impl Picture {
     pub fn named(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|picture| picture.name() == name).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            Error::Usage(format!("there is no picture {name:?}; the pictures are {names} and token"))
+            Error::Usage(format!(
+                "there is no picture {name:?}; the pictures are {names} and token"
+            ))
         })
     }
 
@@ -125,7 +126,8 @@ impl Picture {
             Self::Schedule => include_str!("schedule.js"),
         };
         let title = self.title();
-        let mut data = json!({ "title": title, "about": format!("A picture of lesson {}", self.lesson()) });
+        let mut data =
+            json!({ "title": title, "about": format!("A picture of lesson {}", self.lesson()) });
         match self {
             Self::Masking => data["sentence"] = sentence(),
             Self::Schedule => data["runs"] = serde_json::from_str(RUNS).unwrap_or_default(),

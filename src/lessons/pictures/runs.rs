@@ -89,8 +89,12 @@ fn the_curves_are_those_of_the_crate_s_runs() {
     assert_eq!(stored["vocabulary"], material.config.vocab_size);
     // The first points of a healthy run and of one that is too fast.
     for (peak, warmup, decay) in [(3, 1, 0), (6, 0, 2)] {
-        let schedule =
-            Schedule { peak: PEAKS[peak], warmup: WARMUPS[warmup], total: STEPS, decay: DECAYS[decay] };
+        let schedule = Schedule {
+            peak: PEAKS[peak],
+            warmup: WARMUPS[warmup],
+            total: STEPS,
+            decay: DECAYS[decay],
+        };
         let found = means(&run(&material, schedule, 2 * EVERY as u64).unwrap());
         for (i, found) in found.iter().enumerate() {
             let stored = stored["runs"][peak][warmup][decay][i].as_f64().unwrap();

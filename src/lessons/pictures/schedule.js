@@ -45,7 +45,7 @@ const losses = new Chart("The loss of the run with this schedule", stepAxis(),
   axis(0, 10, "nats a masked token", [0, 2, 4, 6, 8, 10]));
 const words = new Chart("A patient's loss on masked words", stepAxis(),
   axis(0, 10, "nats a masked token", [0, 2, 4, 6, 8, 10]));
-const pairs = new Chart("A patient's loss on pairs", stepAxis(), axis(0, 2, "nats a pair", [0, 0.5, 1, 1.5, 2]));
+const pairs = new Chart("A patient's loss on pairs", stepAxis(), axis(0, 2.5, "nats a pair", [0, 0.5, 1, 1.5, 2, 2.5]));
 
 // Draws a value to compare with as a dotted line.
 const reference = (chart, value) => chart.line([[0, value], [steps, value]], "reference");

@@ -124,11 +124,13 @@ fn gradient(kind: &str, depth: u64, scale: f64, layer: u64) -> f64 {
         x: Tensor<Rank1<8>, f64, Cpu, T>,
         weights: Tensor<Rank2<8, 8>, f64, Cpu>,
     ) -> Tensor<Rank1<8>, f64, Cpu, T> {
-        let f = x.retaped::<T>().matmul(weights.retaped::<T>()).tanh();
+        // The tape goes with the left side of an operation.
+        let skip = x.retaped::<T>();
+        let f = x.matmul(weights.retaped::<T>()).tanh();
         match kind {
             "plain" => f,
-            "skip" => x + f,
-            _ => norm(1.0, 0.0).forward(x + f),
+            "skip" => f + skip,
+            _ => norm(1.0, 0.0).forward(f + skip),
         }
     }
     let mut below: Row = dev.tensor(noise::<8>(24));
@@ -148,7 +150,9 @@ fn gradient(kind: &str, depth: u64, scale: f64, layer: u64) -> f64 {
 
 fn residual() -> Value {
     let case = |(depth, scale, layer)| {
-        let of = |kind: &str| json!([gradient(kind, depth, scale, layer), gradient(kind, depth, scale, 0)]);
+        let of = |kind: &str| {
+            json!([gradient(kind, depth, scale, layer), gradient(kind, depth, scale, 0)])
+        };
         let lengths = ["plain", "skip", "skip + LayerNorm"].map(of);
         json!({ "depth": depth, "scale": scale, "layer": layer, "lengths": lengths })
     };
@@ -176,9 +180,11 @@ fn difference(a: &Value, b: &Value, at: &str) -> Option<String> {
             let mut pairs = x.iter().zip(y).enumerate();
             pairs.find_map(|(i, (x, y))| difference(x, y, &format!("{at}/{i}")))
         }
-        (Value::Object(x), Value::Object(y)) if x.len() == y.len() => x.iter().find_map(|(key, x)| {
-            difference(x, y.get(key).unwrap_or(&Value::Null), &format!("{at}/{key}"))
-        }),
+        (Value::Object(x), Value::Object(y)) if x.len() == y.len() => {
+            x.iter().find_map(|(key, x)| {
+                difference(x, y.get(key).unwrap_or(&Value::Null), &format!("{at}/{key}"))
+            })
+        }
         (Value::Number(x), Value::Number(y)) => {
             let [x, y] = [x, y].map(|number| number.as_f64().unwrap());
             ((x - y).abs() > 1e-5 * x.abs().max(1e-3)).then(report).flatten()
@@ -208,12 +214,15 @@ fn the_browser_s_tests_expect_the_crate_s_numbers() {
 
 #[test]
 fn pages_hold_everything_and_are_small() {
-    let follow = FollowToken::load("cloze-tiny", "The <b>baker</b> sells [MASK].", "bread").unwrap();
+    let follow =
+        FollowToken::load("cloze-tiny", "The <b>baker</b> sells [MASK].", "bread").unwrap();
     let pages = Picture::ALL.map(Picture::page);
     for page in pages.iter().chain([&follow.page()]) {
         // The name of SVG's elements is no address that is fetched.
         let page = page.replace("http://www.w3.org/2000/svg", "");
-        for outside in ["http:", "https:", "src=", "url(", "@import", "import(", "onclick=", "<b>", "{{"] {
+        for outside in
+            ["http:", "https:", "src=", "url(", "@import", "import(", "onclick=", "<b>", "{{"]
+        {
             assert!(!page.contains(outside), "{outside}");
         }
         assert!(page.contains("default-src 'none'; ") && !page.contains("unsafe"));

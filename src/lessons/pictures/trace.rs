@@ -80,7 +80,12 @@ impl<'a> Traced<'a> {
     }
 
     /// Returns all numbers for the page; the answer is the model's best guess if none is given.
-    pub fn numbers(&mut self, wordpiece: &WordPiece, blank: &Blank, answer: Option<u32>) -> Result<Value> {
+    pub fn numbers(
+        &mut self,
+        wordpiece: &WordPiece,
+        blank: &Blank,
+        answer: Option<u32>,
+    ) -> Result<Value> {
         let config = &self.model.config;
         let found = self.engine.attention(&blank.packed)?.swap_remove(0);
         let logits = self.engine.masked_lm_logits(&blank.packed, &[blank.row])?;
@@ -195,7 +200,8 @@ impl<'a> Traced<'a> {
 
     /// Returns the factors and the offsets of a LayerNorm.
     fn norm(&self, name: &str) -> Result<Value> {
-        let [weight, bias] = ["weight", "bias"].map(|part| self.model.parameter(&format!("{name}.{part}")));
+        let [weight, bias] =
+            ["weight", "bias"].map(|part| self.model.parameter(&format!("{name}.{part}")));
         Ok(json!({ "weight": packed(weight?), "bias": packed(bias?) }))
     }
 
@@ -313,7 +319,11 @@ mod tests {
         let numbers = traced.numbers(&wordpiece, &blank, wordpiece.id("bread")).unwrap();
         let found = traced.engine.attention(&blank.packed).unwrap().swap_remove(0);
         let rows = &numbers["embeddings"];
-        let sum: Vec<f32> = unpack(&rows["word"]).iter().zip(unpack(&rows["segment"])).map(|(a, b)| a + b).collect();
+        let sum: Vec<f32> = unpack(&rows["word"])
+            .iter()
+            .zip(unpack(&rows["segment"]))
+            .map(|(a, b)| a + b)
+            .collect();
         let embedded =
             traced.add_and_norm("embeddings.LayerNorm", &sum, &unpack(&rows["position"])).unwrap();
         assert!(near(&embedded, &found.hidden[0]));

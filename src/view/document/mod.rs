@@ -41,7 +41,8 @@ impl Document<'_> {
             let (name, after) = piece.split_once("}}").unwrap_or(("", piece));
             page += &match name {
                 "policy" => {
-                    let allowed = format!("script-src {}; style-src {}", hash(&script), hash(&style));
+                    let allowed =
+                        format!("script-src {}; style-src {}", hash(&script), hash(&style));
                     policy(&allowed)
                 }
                 "title" => style::escape(self.title),
