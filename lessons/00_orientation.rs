@@ -410,7 +410,7 @@ fn main() -> cloze::lessons::LessonResult {
     // browser: `cloze lessons picture token`.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(0));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(0));
 
     // %% [markdown]
     // ## What goes wrong

@@ -759,7 +759,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *which way is down*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(1));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(1));
 
     // %% [markdown]
     // ## What goes wrong

@@ -392,7 +392,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *pieces and ids*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(2));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(2));
 
     // %% [markdown]
     // ## What goes wrong

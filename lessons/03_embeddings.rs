@@ -654,7 +654,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *embeddings*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(3));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(3));
 
     // %% [markdown]
     // ## What goes wrong

@@ -599,7 +599,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *one head of attention*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(4));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(4));
 
     // %% [markdown]
     // ## What goes wrong

@@ -532,7 +532,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *all heads*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(5));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(5));
 
     // %% [markdown]
     // ## What goes wrong

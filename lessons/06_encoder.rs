@@ -806,7 +806,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *a layer, and the next*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(6));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(6));
 
     // %% [markdown]
     // You have built the encoder of BERT. The crate has it twice as well: once to be read, in dfdx, and

@@ -515,7 +515,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *logits, softmax, loss*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(7));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(7));
 
     // %% [markdown]
     // ## What goes wrong

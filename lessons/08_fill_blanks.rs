@@ -695,7 +695,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *where the blame begins*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(8));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(8));
 
     // %% [markdown]
     // ## What goes wrong

@@ -629,7 +629,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *the head for pairs*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(9));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(9));
 
     // %% [markdown]
     // ## What goes wrong

@@ -625,7 +625,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The page of lesson 00 has a new stage: *one step of AdamW*.
 
     // %%
-    show!(FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(10));
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(10));
 
     // %% [markdown]
     // ## What goes wrong

@@ -29,7 +29,7 @@ struct Token {
     /// With `token`: model folder, or the name of one on the Hub [default: cloze-tiny]
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<PathBuf>,
-    /// With `token`: text with a [MASK] [default: "The baker sells [MASK]."]
+    /// With `token`: text with a [MASK] [default: "He opened the [MASK]."]
     #[arg(long)]
     text: Option<String>,
     /// With `token`: the piece that is missing [default: the model's best guess]
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 impl Token {
     fn page(&self) -> Result<String> {
         let model = self.model.clone().unwrap_or_else(|| MODEL.into());
-        let text = self.text.as_deref().unwrap_or("The baker sells [MASK].");
+        let text = self.text.as_deref().unwrap_or("He opened the [MASK].");
         let page = FollowToken::load(model, text, self.answer.as_deref())?;
         Ok(match self.after {
             Some(lesson) => page.after(lesson),

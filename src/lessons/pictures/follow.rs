@@ -29,7 +29,7 @@ const LAYERS: u32 = 4;
 /// ```
 /// use cloze::prelude::*;
 ///
-/// let page = FollowToken::load("cloze-tiny", "The baker sells [MASK].", "bread")?.after(4);
+/// let page = FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(4);
 /// assert!(page.page().starts_with("<!doctype html>"));
 /// # Ok::<(), cloze::Error>(())
 /// ```
