@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
+use crate::cli::picture;
 use crate::cli::review;
 use crate::cli::shared::checks::refuse;
 use crate::cli::shared::programs;
@@ -69,6 +70,8 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "my-bert")]
         out: PathBuf,
     },
+    /// List the explorable pictures, or write one as a page for a browser.
+    Picture(picture::Args),
     /// Ask the questions that are due: missed ones the next day, the others after 1, 7 and 30 days.
     Review(review::Args),
     /// Show which exercises you have passed, and when.
@@ -107,6 +110,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             say!("{}\n`cargo run` in {} trains it.", mine.summary, out.display())
         }
+        Command::Picture(args) => picture::run(args),
         Command::Review(args) => review::run(&args),
         Command::Progress { json: true } => progress_as_json(),
         Command::Progress { json: false } => progress_as_table(),

@@ -11,6 +11,7 @@ mod fill_mask;
 mod finetune;
 mod lessons;
 mod nsp;
+mod picture;
 mod predict;
 mod prepare;
 mod pretrain;

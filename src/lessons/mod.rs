@@ -14,6 +14,7 @@ mod judge;
 pub mod mine;
 pub mod notebook;
 pub mod panics;
+pub mod pictures;
 pub mod progress;
 pub mod questions;
 pub mod recall;
@@ -32,6 +33,7 @@ pub use crate::data::bundled as data;
 pub use format::{Exercise, Lesson};
 pub use judge::Judge;
 pub use notebook::Built;
+pub use pictures::{FollowToken, Picture};
 pub use progress::Progress;
 
 /// The result of a lesson's `main`.
