@@ -2,6 +2,7 @@
 //! were passed.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -15,8 +16,9 @@ use crate::cli::shared::checks::refuse;
 use crate::cli::shared::programs;
 use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
+use crate::lessons::format::Track;
 use crate::lessons::recall::{self, Tally};
-use crate::lessons::{self, Progress, checks, progress};
+use crate::lessons::{self, Lesson, Progress, checks, course, progress};
 
 #[derive(Debug, Parser)]
 pub(crate) struct Args {
@@ -74,7 +76,7 @@ enum Command {
     Picture(picture::Args),
     /// Ask the questions that are due: missed ones the next day, the others after 1, 7 and 30 days.
     Review(review::Args),
-    /// Show which exercises you have passed, and when.
+    /// Show which exercises you have passed, and when, and which questions are due or were missed.
     Progress {
         /// Print a JSON object on stdout.
         #[arg(long)]
@@ -119,20 +121,36 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 fn list() -> Result<()> {
     let tallies = recall::tallies(SystemTime::now())?;
-    for lesson in lessons::all()? {
-        let (name, title, minutes) = (&lesson.name, &lesson.title, lesson.minutes);
-        let summary = &lesson.summary;
-        let due = match tallies[lesson.number()].due {
-            0 => String::new(),
-            1 => ", 1 question due".to_owned(),
-            due => format!(", {due} questions due"),
-        };
-        say!("{name}  {title} ({minutes} minutes{due})\n    {summary}")?;
-        for exercise in &lesson.exercises {
-            say!("    {} {}", exercise.id, exercise.title)?;
+    let (all, progress) = (lessons::all()?, Progress::load()?);
+    for (track, of_track) in tracks(&all) {
+        say!("{}\n", course::heading(track, &of_track, &progress))?;
+        for lesson in of_track {
+            let (name, title, minutes) = (&lesson.name, &lesson.title, lesson.minutes);
+            let summary = &lesson.summary;
+            let due = due(tallies[lesson.number()].due, ", ");
+            say!("{name}  {title} ({minutes} minutes{due})\n    {summary}")?;
+            for exercise in &lesson.exercises {
+                say!("    {} {}", exercise.id, exercise.title)?;
+            }
         }
+        say!()?;
     }
     Ok(())
+}
+
+/// Returns the lessons by tracks, in the order of the course.
+fn tracks(all: &[Lesson]) -> impl Iterator<Item = (Track, Vec<&Lesson>)> {
+    let of = |track| (track, all.iter().filter(|lesson| lesson.track == track).collect());
+    Track::ALL.into_iter().map(of)
+}
+
+/// Returns how many questions are due, after `before`; nothing if none is.
+fn due(count: usize, before: &str) -> String {
+    match count {
+        0 => String::new(),
+        1 => format!("{before}1 question due"),
+        _ => format!("{before}{count} questions due"),
+    }
 }
 
 fn list_as_json() -> Result<()> {
@@ -238,6 +256,7 @@ fn progress_as_json() -> Result<()> {
         described.push(json!({
             "name": lesson.name,
             "title": lesson.title,
+            "track": lesson.track,
             "minutes": lesson.minutes,
             "passed": done == exercises.len(),
             "exercises": exercises,
@@ -251,44 +270,49 @@ fn progress_as_json() -> Result<()> {
 
 fn progress_as_table() -> Result<()> {
     let (all, progress) = (lessons::all()?, Progress::load()?);
+    let tallies = recall::tallies(SystemTime::now())?;
     let (mut passed, mut total) = (0, 0);
     let mut next = None;
     let widest = all.iter().map(|lesson| lesson.title.chars().count()).max();
     let widest = widest.unwrap_or(0);
-    for lesson in &all {
-        let exercises = lesson.exercises.iter();
-        let days: Vec<_> = exercises.map(|e| progress.day(e)).collect();
-        let done = days.iter().flatten().count();
-        let dot = |day: &Option<_>| if day.is_some() { '●' } else { '○' };
-        let dots: String = days.iter().map(dot).collect();
-        let last = match days.iter().flatten().max() {
-            Some(day) => format!("  last on {day}"),
-            None => String::new(),
-        };
-        say!(
-            "{}  {:<widest$}  {done} of {}  {dots}{last}",
-            lesson.number(),
-            lesson.title,
-            days.len()
-        )?;
-        passed += done;
-        total += days.len();
-        if next.is_none() {
-            let open = days.iter().position(Option::is_none);
-            next = open.map(|index| &lesson.exercises[index]);
+    for (track, of_track) in tracks(&all) {
+        say!("{}", course::heading(track, &of_track, &progress))?;
+        for lesson in of_track {
+            let exercises = lesson.exercises.iter();
+            let days: Vec<_> = exercises.map(|e| progress.day(e)).collect();
+            let done = days.iter().flatten().count();
+            let dot = |day: &Option<_>| if day.is_some() { '●' } else { '○' };
+            let dots: String = days.iter().map(dot).collect();
+            let last = match days.iter().flatten().max() {
+                Some(day) => format!("  last on {day}"),
+                None => String::new(),
+            };
+            let due = due(tallies[lesson.number()].due, "  ");
+            say!(
+                "{}  {:<widest$}  {done} of {}  {dots}{last}{due}",
+                lesson.number(),
+                lesson.title,
+                days.len()
+            )?;
+            passed += done;
+            total += days.len();
+            if next.is_none() {
+                let open = days.iter().position(Option::is_none);
+                next = open.map(|index| &lesson.exercises[index]);
+            }
         }
+        say!()?;
     }
     let next = match next {
         Some(exercise) => format!("; the next is {} {}", exercise.id, exercise.title),
         None => ": all of them".to_owned(),
     };
-    say!("\n{passed} of {total} exercises passed{next}")?;
-    shaky(&all)
+    say!("{passed} of {total} exercises passed{next}")?;
+    shaky(&all, &tallies)
 }
 
 /// Prints the lessons of which questions were missed or are due, the one with the largest share first.
-fn shaky(all: &[lessons::Lesson]) -> Result<()> {
-    let tallies = recall::tallies(SystemTime::now())?;
+fn shaky(all: &[Lesson], tallies: &BTreeMap<String, Tally>) -> Result<()> {
     let of = all.iter().map(|lesson| (lesson, tallies[lesson.number()]));
     let mut found: Vec<_> = of.filter(|(_, tally)| tally.shaky > 0).collect();
     found.sort_by_key(|(_, tally)| Reverse(100 * tally.shaky / tally.answered));

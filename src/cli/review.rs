@@ -2,7 +2,7 @@
 //! the core.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::SystemTime;
 
 use clap::Parser;
@@ -35,7 +35,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if recall::path().is_none() {
         refuse!("review keeps your answers in your data folder, and there is none: set HOME");
     }
-    let mut terminal = Terminal { input: io::stdin().lock(), output: io::stdout().lock() };
+    let breaks = io::stdout().is_terminal();
+    let mut terminal = Terminal { input: io::stdin().lock(), output: io::stdout().lock(), breaks };
     match (args.pretest, args.posttest) {
         (true, _) => take(&mut terminal, Test::Pre),
         (_, true) => take(&mut terminal, Test::Post),
@@ -60,10 +61,15 @@ fn review(
     terminal.say(&format!("\n{}", ended.summary(asked.len())))
 }
 
+/// The width of the texts in a terminal, in characters.
+const WIDTH: usize = 80;
+
 /// The terminal, or what stands for it in a test.
 struct Terminal<I, O> {
     input: I,
     output: O,
+    /// Whether lines are broken at spaces.
+    breaks: bool,
 }
 
 impl<I, O: Write> Terminal<I, O> {
@@ -74,7 +80,11 @@ impl<I, O: Write> Terminal<I, O> {
 
 impl<I: BufRead, O: Write> Place for Terminal<I, O> {
     fn show(&mut self, content: Content) -> io::Result<()> {
-        writeln!(self.output, "{}", content.plain())
+        let text = content.plain();
+        if !self.breaks {
+            return writeln!(self.output, "{text}");
+        }
+        text.lines().try_for_each(|line| writeln!(self.output, "{}", broken(line)))
     }
 
     fn ask(&mut self, prompt: &str) -> io::Result<Option<String>> {
@@ -88,6 +98,28 @@ impl<I: BufRead, O: Write> Place for Terminal<I, O> {
         }
         Ok(Some(line))
     }
+}
+
+/// Breaks a line at spaces; the rest is indented like its beginning. A line of code stays as it is.
+fn broken(line: &str) -> String {
+    const CODE: &str = "    ";
+    let text = line.trim_start();
+    let indent = &line[..line.len() - text.len()];
+    if indent.starts_with(CODE) {
+        return line.to_owned();
+    }
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        let start = match column {
+            0 => indent.to_owned(),
+            _ if column + 1 + length > WIDTH => format!("\n{indent}"),
+            _ => " ".to_owned(),
+        };
+        column = length + if start == " " { column + 1 } else { indent.len() };
+        out += &format!("{start}{word}");
+    }
+    out
 }
 
 /// The test, before the course or after the core.
@@ -169,9 +201,22 @@ mod tests {
 
     #[test]
     fn a_terminal_asks_with_a_prompt_until_its_input_ends() {
-        let mut terminal = Terminal { input: &b"2\n"[..], output: Vec::new() };
+        let mut terminal = Terminal { input: &b"2\n"[..], output: Vec::new(), breaks: true };
         assert_eq!(terminal.ask("? ").unwrap().as_deref(), Some("2\n"));
         assert_eq!(terminal.ask("? ").unwrap(), None);
         assert_eq!(terminal.output, b"? ? \n");
+    }
+
+    #[test]
+    fn a_long_line_is_broken_at_spaces_and_code_is_not() {
+        let words = ["word"; 30].join(" ");
+        let shown = broken(&format!("  {words}"));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines.iter().all(|line| line.starts_with("  w") && line.len() <= WIDTH));
+        assert_eq!(shown.split_whitespace().collect::<Vec<_>>().join(" "), words);
+        let code = format!("    {words}");
+        assert_eq!(broken(&code), code);
+        assert_eq!(broken(""), "");
     }
 }

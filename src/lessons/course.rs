@@ -35,22 +35,32 @@ pub fn map_of(lessons: &[Lesson], progress: &Progress, due: impl Fn(&Lesson) -> 
     for track in Track::ALL {
         let of_track: Vec<&Lesson> =
             lessons.iter().filter(|lesson| lesson.track == track).collect();
-        map = map.heading(format!("{} ({} hours)", track.title(), hours(&of_track)));
+        map = map.heading(heading(track, &of_track, progress));
         for lesson in of_track {
-            let due = match due(lesson) {
-                0 => String::new(),
-                due => format!("{due} due, "),
-            };
             map = map.step(Step {
                 key: lesson.number().to_owned(),
                 title: lesson.title.clone(),
-                note: format!("{due}{} min", lesson.minutes),
+                note: format!("{} min", lesson.minutes),
+                due: due(lesson),
                 needs: lesson.needs.clone(),
                 tasks: lesson.exercises.iter().map(passed).collect(),
             });
         }
     }
     map
+}
+
+/// Returns the heading of a track with its lessons: its length, and once something is passed, how much.
+pub fn heading(track: Track, lessons: &[&Lesson], progress: &Progress) -> String {
+    let exercises = lessons.iter().flat_map(|lesson| &lesson.exercises);
+    let (passed, all) = exercises.fold((0, 0), |(passed, all), exercise| {
+        (passed + usize::from(progress.moment(exercise).is_some()), all + 1)
+    });
+    let passed = match passed {
+        0 => String::new(),
+        _ => format!(", {passed} of {all} exercises passed"),
+    };
+    format!("{} ({} hours{passed})", track.title(), hours(lessons))
 }
 
 /// Returns the length of these lessons in hours, rounded.
@@ -113,13 +123,24 @@ mod tests {
     use crate::lessons;
 
     #[test]
-    fn the_map_has_what_is_due() {
-        let map = map_of(&lessons::all().unwrap(), &Progress::default(), |lesson| {
-            3 * usize::from(lesson.number() == "04")
-        });
-        assert_eq!(map.text().matches("due").count(), 1);
-        assert!(map.text().contains("(3 due, "), "{}", map.text());
-        assert!(map.svg().contains("3 due, "));
+    fn the_map_has_the_tracks_what_is_passed_and_what_is_due() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("progress.jsonl");
+        let all = lessons::all().unwrap();
+        let passed = &all[4].exercises[0];
+        let line = format!(r#"{{"exercise":"{}","passed":"2026-01-31T10:00:00Z"}}"#, passed.key);
+        std::fs::write(&path, line).unwrap();
+        let progress = Progress::read(&path).unwrap();
+        let map = map_of(&all, &progress, |lesson| 3 * usize::from(lesson.number() == "04"));
+        let text = map.text();
+        assert_eq!((text.matches("due").count(), text.matches('●').count()), (1, 1), "{text}");
+        let lesson = text.lines().find(|line| line.starts_with("04")).unwrap();
+        assert!(lesson.contains('●') && lesson.ends_with(" 3 due"), "{lesson}");
+        for track in Track::ALL {
+            assert!(text.contains(&format!("\n\n{} (", track.title())), "{text}");
+        }
+        assert_eq!(text.matches(" hours, 1 of ").count(), 1, "{text}");
+        assert!(map.svg().contains("3 due"));
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub enum Built {
 
 /// The texts above the questions with which a lesson opens and ends.
 const OPENING: &str = "**Do you remember?** The next cell asks three to five questions from earlier lessons: those \
-    that you missed, and those that are due. Type the number of your answer. Enter alone goes on without them.";
+    that you missed, and those that are due. Type the number of your answer; Enter alone \
+    goes on. A notebook that runs as a whole does not wait for answers.";
 const CLOSING: &str = "## Five questions to close\n\n\
     Answer as in an interview, without looking back. What you miss comes again tomorrow, the rest after 1, 7 and \
     30 days; `:review` asks what is due.";

@@ -1,7 +1,7 @@
 //! A review: draws questions, asks them one after the other, explains each answer, and hands it on to be kept.
 //!
-//! The same dialogue is held in a terminal and in a cell of a session. A notebook that is executed by a
-//! program has nobody to answer: there a review shows the questions with their answers folded.
+//! The same dialogue is held in a terminal and in a cell of a session. A notebook that runs as a whole has nobody to
+//! answer: there a review shows the questions with their answers folded.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -22,6 +22,9 @@ pub const COUNT: usize = 5;
 
 /// How many questions a lesson opens with, if fewer are due.
 const LEAST: usize = 3;
+
+/// What a review says where nobody answers.
+const ALONE: &str = "Nobody was asked, because the notebook runs as a whole. Run this cell alone to answer.";
 
 const RIGHT: (&str, &str) = ("✓ Right.", "rgb(46,160,67)");
 const WRONG: (&str, &str) = ("✗ Not this one.", "rgb(218,112,32)");
@@ -218,6 +221,7 @@ pub fn cell(argument: &str) -> Result<()> {
             display::put(shown(&head, question, &options));
             display::put(folded(&options));
         }
+        display::text(ALONE);
         return Ok(());
     }
     display::text(ended.summary(asked.len()));
@@ -228,9 +232,10 @@ impl Ended {
     /// Returns the result of a review of so many questions as a sentence.
     pub fn summary(&self, asked: usize) -> String {
         let Self { answered, right, .. } = self;
-        match *answered == asked {
-            true => format!("{right} of {asked} right."),
-            false => format!("{right} of {answered} right; you left {} open.", asked - answered),
+        match asked - answered {
+            0 => format!("{right} of {asked} right."),
+            _ if *answered == 0 => format!("You left all {asked} open."),
+            open => format!("{right} of {answered} right; you left {open} open."),
         }
     }
 }
@@ -381,6 +386,7 @@ mod tests {
         assert_eq!(ended, Ended { answered: 1, right: 1, alone: false });
         assert_eq!((kept, place.prompts), (vec![true], 5));
         assert_eq!(ended.summary(2), "1 of 1 right; you left 1 open.");
+        assert_eq!(held(&[""], true).0.summary(2), "You left all 2 open.");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::iopub::IoPub;
 use super::limit::Limit;
 use super::{Kernel, Replies, content, expressions};
 use crate::mutex::lock;
-use crate::session::{CellError, Event, Outcome, Sink};
+use crate::session::{CellError, Event, Outcome, Sink, is_review};
 
 /// A queued request and the socket that it came from.
 pub struct Job {
@@ -52,6 +52,10 @@ impl Queue {
 
     fn take_all(&self) -> VecDeque<Job> {
         std::mem::take(&mut lock(&self.waiting))
+    }
+
+    fn is_empty(&self) -> bool {
+        lock(&self.waiting).is_empty()
     }
 
     /// Returns the first line of each waiting cell, with its number.
@@ -222,12 +226,15 @@ async fn execute(
     let limited = Arc::clone(&limit);
     let remember = (asked.store_history && !silent).then(|| Arc::clone(&kernel.history));
     let (questions, may_ask) = (kernel.questions.clone(), asked.allow_stdin);
+    // A notebook that runs as a whole does not wait for answers to a lesson's questions.
+    let behind_review = is_review(&asked.code).then(|| Arc::clone(&kernel.cells));
     let comms = Arc::clone(&kernel.comms);
     let sink: Sink = Arc::new(move |event| {
         if let (Event::Result(value), Some(history)) = (&event, &remember) {
             lock(history).set_value(number, &value.plain());
         }
         if let Event::Input { .. } = event {
+            let may_ask = may_ask && behind_review.as_ref().is_none_or(|cells| cells.is_empty());
             // The queue ends only with the kernel.
             let _ = questions.send(may_ask.then(|| {
                 let question = content::message(event, number);

@@ -127,7 +127,8 @@ function strip(canvas, values, largest) {
 
 const largest = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 const short = (value) => (value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
-const percent = (share) => `${(100 * share).toFixed(1)} %`;
+// A share that is not nothing never looks like nothing.
+const percent = (share) => share > 0 && share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(1)} %`;
 
 // In a notebook, makes the frame of this page as high as the view, up to the height of the screen.
 function fitFrame() {

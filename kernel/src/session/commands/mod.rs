@@ -137,6 +137,11 @@ pub fn needs_no_cell(code: &str) -> bool {
     })
 }
 
+/// Returns whether `code` asks the questions of a lesson: they may stay open.
+pub fn is_review(code: &str) -> bool {
+    parse(code).is_some_and(|call| call.name == ":review")
+}
+
 /// Runs `code` if it is one of the commands above.
 pub fn run(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Option<Outcome> {
     let Some(call) = parse(code) else {
