@@ -133,7 +133,7 @@ fn list() -> Result<()> {
                 say!("    {} {}", exercise.id, exercise.title)?;
             }
         }
-        say!()?;
+        say!("")?;
     }
     Ok(())
 }
@@ -301,7 +301,7 @@ fn progress_as_table() -> Result<()> {
                 next = open.map(|index| &lesson.exercises[index]);
             }
         }
-        say!()?;
+        say!("")?;
     }
     let next = match next {
         Some(exercise) => format!("; the next is {} {}", exercise.id, exercise.title),

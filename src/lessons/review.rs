@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use super::Lesson;
 use super::progress::Progress;
-use super::questions::{self, Choice, Question};
+use super::questions::{self, Choice, Kind, Question};
 use super::recall::{self, Recall};
 use crate::error::{Error, Result};
 use crate::view::display::{self, Content};
@@ -23,8 +23,12 @@ pub const COUNT: usize = 5;
 /// How many questions a lesson opens with, if fewer are due.
 const LEAST: usize = 3;
 
+/// What follows a wrong prediction.
+const RUN: &str = " Run the code to see it.";
+
 /// What a review says where nobody answers.
-const ALONE: &str = "Nobody was asked, because the notebook runs as a whole. Run this cell alone to answer.";
+const ALONE: &str =
+    "Nobody was asked, because the notebook runs as a whole. Run this cell alone to answer.";
 
 const RIGHT: (&str, &str) = ("✓ Right.", "rgb(46,160,67)");
 const WRONG: (&str, &str) = ("✗ Not this one.", "rgb(218,112,32)");
@@ -192,7 +196,7 @@ pub fn ask(
         ended.answered += 1;
         ended.right += usize::from(right);
         if explain {
-            place.show(explained(&options, chosen)).map_err(lost)?;
+            place.show(explained(question.kind, &options, chosen)).map_err(lost)?;
         }
     }
     Ok(ended)
@@ -283,7 +287,7 @@ fn shown(head: &str, question: &Question, options: &Options<'_>) -> Content {
 }
 
 /// Returns what is said about the chosen option: the explanation, and the right option if it is another.
-fn explained(options: &Options<'_>, chosen: usize) -> Content {
+fn explained(kind: Kind, options: &Options<'_>, chosen: usize) -> Content {
     let (Choice(_, why), right) = options[chosen];
     let (sign, colour) = if right { RIGHT } else { WRONG };
     let mut text = format!("{sign} {why}");
@@ -292,6 +296,10 @@ fn explained(options: &Options<'_>, chosen: usize) -> Content {
     for (number, (Choice(option, why), _)) in others {
         text += &format!("\n  Right is {number}. {option}\n  {why}");
         html += &format!("<br><b>Right is {number}. {}</b> {}", marked(option), marked(why));
+    }
+    if kind == Kind::Predict && !right {
+        text += RUN;
+        html += RUN;
     }
     Content::html(format!("<p>{html}</p>")).with_text(text)
 }

@@ -77,6 +77,9 @@ fn answers_are_explained_and_kept_and_a_missed_one_makes_its_lesson_shaky() {
     );
     assert_eq!(lesson["questions"], expected);
     assert_contains(&learner.lessons(&["list"], ""), "5 questions due)");
+    let progress = learner.lessons(&["progress"], "");
+    let lesson = progress.lines().find(|line| line.starts_with("04")).unwrap();
+    assert!(lesson.ends_with("  5 questions due"), "{progress}");
     let shown = learner.lessons(&["review"], "\n");
     assert_contains(&shown, asked[1].text.trim());
     assert_contains(&shown, "you left 5 open");

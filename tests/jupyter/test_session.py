@@ -284,14 +284,23 @@ type Grid = Tensor<(usize, usize), f32, Cpu>;"""
 class ReviewTest(unittest.TestCase):
     """The questions with which a lesson opens and ends, in a session of a learner who has answered none."""
 
-    def setUp(self):
+    @classmethod
+    def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.file = pathlib.Path(folder.name) / "answers.jsonl"
+        cls.addClassCleanup(folder.cleanup)
+        data = pathlib.Path(folder.name)
+        # The learner's own folder has the template that sessions share.
+        user = pathlib.Path(os.environ.get("XDG_DATA_HOME", pathlib.Path.home() / ".local/share")) / "cloze"
+        shared = pathlib.Path(os.environ.get("CLOZE_DATA", user))
+        (data / "templates").symlink_to(shared / "templates")
+        cls.file = data / "answers.jsonl"
         env = {**os.environ, "CLOZE_SPARE": "off", "CLOZE_DATA": folder.name}
-        self.manager, self.client = start_new_kernel(kernel_name="cloze", startup_timeout=60, env=env)
-        self.addCleanup(self.manager.shutdown_kernel, now=True)
-        self.addCleanup(self.client.stop_channels)
+        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60, env=env)
+        cls.addClassCleanup(cls.manager.shutdown_kernel, now=True)
+        cls.addClassCleanup(cls.client.stop_channels)
+
+    def setUp(self):
+        self.file.unlink(missing_ok=True)
 
     def run_cell(self, code, *answers):
         """Runs a cell with these answers; without any there is nobody to ask."""
@@ -328,12 +337,42 @@ class ReviewTest(unittest.TestCase):
 
     def test_without_anybody_to_ask_the_answers_are_folded_and_nothing_is_kept(self):
         shown = self.run_cell(":review 04")
-        self.assertEqual(len(shown), 10)
-        for question, answer in zip(shown[::2], shown[1::2], strict=True):
+        self.assertEqual(len(shown), 11)
+        for question, answer in zip(shown[:10:2], shown[1:10:2], strict=True):
             self.assertIn("<ol>", question["text/html"])
             self.assertTrue(answer["text/html"].startswith("<details>"))
             self.assertEqual(answer["text/plain"].count("✓"), 1)
+        self.assertIn("Nobody was asked", shown[10]["text/plain"])
         self.assertFalse(self.file.exists())
+
+    def test_cells_that_wait_are_not_held_up_unless_they_wait_for_other_input(self):
+        def both_end():
+            for _ in range(2):
+                self.assertEqual(self.client.get_shell_msg(timeout=120)["content"]["status"], "ok")
+
+        asked = self.client.execute(":review 04", allow_stdin=True)
+        self.client.execute("1 + 1", allow_stdin=True)
+        both_end()
+        self.assertFalse(self.client.stdin_channel.msg_ready())
+        texts, done = [], False
+        while not done:
+            message = self.client.get_iopub_msg(timeout=60)
+            content, of_review = message["content"], message["parent_header"].get("msg_id") == asked
+            if of_review and message["msg_type"] == "display_data":
+                texts.append(content["data"]["text/plain"])
+            done = of_review and content.get("execution_state") == "idle"
+        self.assertEqual(len(texts), 11, texts)
+        self.assertIn("Run this cell alone to answer.", texts[-1])
+        # A cell that is run while a question is open leaves it open.
+        self.client.execute(":review 04", allow_stdin=True)
+        self.assertIn("Your answer", self.client.get_stdin_msg(timeout=120)["content"]["prompt"])
+        self.client.execute("1 + 1", allow_stdin=True)
+        both_end()
+        self.client.execute('cloze::view::input::ask("? ")?', allow_stdin=True)
+        self.client.execute("1 + 1", allow_stdin=True)
+        self.assertEqual(self.client.get_stdin_msg(timeout=120)["content"]["prompt"], "? ")
+        self.client.input("x")
+        both_end()
 
     def test_an_unknown_lesson_is_an_error(self):
         cell = Cell(self.client, ":review before 99")

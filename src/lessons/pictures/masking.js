@@ -122,8 +122,8 @@ function render() {
 show({
   explains:
     "Masked language modelling chooses 15 % of the tokens and asks the model for them. In their place it sees [MASK] " +
-    "(80 %), a random token (10 %), or the token itself (10 %). Every example draws anew; these are the draws of " +
-    `the crate with seed ${SEED}.`,
+    "(80 %), a random token (10 %), or the token itself (10 %). Below, each box has the token of the text, and in bold what " +
+    `the model sees. Every example draws anew; these are the draws of the crate with seed ${SEED}.`,
   parts: [
     controlBar(
       ...Object.values(controls).map((slider) => slider.root), kept,

@@ -88,7 +88,7 @@ const cells = KEYS.map(() => ({
   weight: number(0),
   bar: make("span", { class: "meter" }),
 }));
-const numbers = table("From arrows to weights", ["key", "k", "q · k", "q · k / T", "e to it", "weight", ""],
+const numbers = table("From arrows to weights", ["key", "k", "q · k", "q · k / T", "exp of it", "weight", ""],
   KEYS.map((name, i) => {
     const { key, dot, score, power, weight, bar } = cells[i];
     return [name, key, dot, score, power, weight, bar];
