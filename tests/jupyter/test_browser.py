@@ -236,14 +236,16 @@ class BrowserTest(WithNotebook):
 
     def test_run_all_does_not_wait_at_the_questions_of_a_lesson(self):
         self.write(":review 04")
-        for key in ("Escape", "b"):
-            self.keys.press(key)
-        expect(self.cells).to_have_count(2)
-        self.write("6 * 7")
+        for count, code in ((2, "6 * 7"), (3, ":review 05")):
+            for key in ("Escape", "b"):
+                self.keys.press(key)
+            expect(self.cells).to_have_count(count)
+            self.write(code)
         self.page.locator(".lm-MenuBar-item", has_text=re.compile(r"^Run$")).click()
         self.page.locator('.lm-Menu-item[data-command="runmenu:run-all"]').click()
-        review, after = self.cells.first, self.cells.nth(1)
-        expect(self.done(after).locator(".jp-OutputArea-output")).to_have_text("42")
+        review, other, last = (self.cells.nth(n) for n in range(3))
+        expect(self.done(last).locator("details")).to_have_count(5)
+        expect(other.locator(".jp-OutputArea-output")).to_have_text("42")
         answers = review.locator("details")
         expect(answers).to_have_count(5)
         expect(answers.first.locator("p").first).to_be_hidden()

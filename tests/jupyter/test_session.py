@@ -345,34 +345,28 @@ class ReviewTest(unittest.TestCase):
         self.assertIn("Nobody was asked", shown[10]["text/plain"])
         self.assertFalse(self.file.exists())
 
-    def test_cells_that_wait_are_not_held_up_unless_they_wait_for_other_input(self):
-        def both_end():
-            for _ in range(2):
-                self.assertEqual(self.client.get_shell_msg(timeout=120)["content"]["status"], "ok")
-
-        asked = self.client.execute(":review 04", allow_stdin=True)
-        self.client.execute("1 + 1", allow_stdin=True)
-        both_end()
+    def test_a_notebook_that_runs_as_a_whole_waits_for_no_answer_but_for_other_input(self):
+        cells = [":review before 05", "1 + 1", ":review 04"]
+        sent = [self.client.execute(code, allow_stdin=True) for code in cells]
+        for _ in cells:
+            self.assertEqual(self.client.get_shell_msg(timeout=120)["content"]["status"], "ok")
         self.assertFalse(self.client.stdin_channel.msg_ready())
-        texts, done = [], False
+        shown, done = {message: [] for message in sent}, False
         while not done:
             message = self.client.get_iopub_msg(timeout=60)
-            content, of_review = message["content"], message["parent_header"].get("msg_id") == asked
-            if of_review and message["msg_type"] == "display_data":
-                texts.append(content["data"]["text/plain"])
-            done = of_review and content.get("execution_state") == "idle"
-        self.assertEqual(len(texts), 11, texts)
-        self.assertIn("Run this cell alone to answer.", texts[-1])
-        # A cell that is run while a question is open leaves it open.
-        self.client.execute(":review 04", allow_stdin=True)
-        self.assertIn("Your answer", self.client.get_stdin_msg(timeout=120)["content"]["prompt"])
-        self.client.execute("1 + 1", allow_stdin=True)
-        both_end()
-        self.client.execute('cloze::view::input::ask("? ")?', allow_stdin=True)
-        self.client.execute("1 + 1", allow_stdin=True)
+            content, cell = message["content"], message["parent_header"].get("msg_id")
+            if message["msg_type"] == "display_data":
+                shown[cell].append(content["data"]["text/plain"])
+            done = cell == sent[-1] and content.get("execution_state") == "idle"
+        for review, questions in ((sent[0], 3), (sent[2], 5)):
+            self.assertEqual(len(shown[review]), 2 * questions + 1, shown[review])
+            self.assertIn("Run this cell alone to answer.", shown[review][-1])
+        for code in ('cloze::view::input::ask("? ")?', "1 + 1"):
+            self.client.execute(code, allow_stdin=True)
         self.assertEqual(self.client.get_stdin_msg(timeout=120)["content"]["prompt"], "? ")
         self.client.input("x")
-        both_end()
+        for _ in range(2):
+            self.assertEqual(self.client.get_shell_msg(timeout=120)["content"]["status"], "ok")
 
     def test_an_unknown_lesson_is_an_error(self):
         cell = Cell(self.client, ":review before 99")

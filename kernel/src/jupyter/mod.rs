@@ -47,7 +47,7 @@ use self::subshells::Subshells;
 use crate::mutex::lock;
 use crate::paths;
 use crate::session::completeness::{self, Completeness};
-use crate::session::{Session, SessionFolder, is_review};
+use crate::session::{Session, SessionFolder};
 use crate::spare::{Keeper, Link};
 
 /// Serves a front end until it asks for the end.
@@ -267,10 +267,7 @@ impl Kernel {
             let job = Job { request, replies: replies.clone() };
             match subshell {
                 Some(id) => self.subshells.queue(&id, job),
-                None if is_cell => {
-                    self.cells.push(job);
-                    self.leave_review();
-                }
+                None if is_cell => self.cells.push(job),
                 // The worker ends only with the kernel.
                 None => drop(self.inquiries.send(job)),
             }
@@ -327,17 +324,6 @@ impl Kernel {
         self.idle(&request);
         if ends {
             self.end.send_replace(true);
-        }
-    }
-
-    /// Leaves the other questions of a lesson open, if the running cell asks them: their learner went on to another cell.
-    fn leave_review(&self) {
-        let asks = lock(&self.running).as_ref().is_some_and(|request| match &request.content {
-            JupyterMessageContent::ExecuteRequest(asked) => is_review(&asked.code),
-            _ => false,
-        });
-        if asks {
-            tokio::task::block_in_place(|| self.session.give_input(Some("")));
         }
     }
 
