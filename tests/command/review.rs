@@ -82,7 +82,7 @@ fn answers_are_explained_and_kept_and_a_missed_one_makes_its_lesson_shaky() {
     assert!(lesson.ends_with("  5 questions due"), "{progress}");
     let shown = learner.lessons(&["review"], "\n");
     assert_contains(&shown, asked[1].text.trim());
-    assert_contains(&shown, "you left 5 open");
+    assert_contains(&shown, "You left all 5 open.");
 }
 
 #[test]
