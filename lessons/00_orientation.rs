@@ -403,6 +403,16 @@ fn main() -> cloze::lessons::LessonResult {
     // such layers stand one on the other. What is missing is how they get their numbers: lesson 01.
 
     // %% [markdown]
+    // ## Follow this token
+    //
+    // This page follows a blank through `cloze-tiny`, a small trained BERT, with the true numbers.
+    // Each lesson of the core adds a stage. A notebook shows it; elsewhere a command writes it for a
+    // browser: `cloze lessons picture token`.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(0));
+
+    // %% [markdown]
     // ## What goes wrong
     //
     // Two compiler errors that everybody meets in the first hour (here without Rust's own words), and

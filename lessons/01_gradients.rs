@@ -754,6 +754,14 @@ fn main() -> cloze::lessons::LessonResult {
     // derivatives come from one pass back.
 
     // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *which way is down*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(1));
+
+    // %% [markdown]
     // ## What goes wrong
     //
     // Two compiler errors (without Rust's own words), a panic, and a failure without any error.

@@ -53,6 +53,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     use std::collections::HashSet;
 
+    use cloze::lessons::FollowToken;
     use cloze::lessons::support::basics;
     use cloze::text::{Casing, WordPiece, embedded};
     use cloze::view::style::number;
@@ -384,6 +385,14 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // `[SEP]` alone would show where sentence B begins. The segment ids say it at every token, and
     // lesson 03 adds a vector for each of the two segments. A single sentence is segment 0 throughout.
+
+    // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *pieces and ids*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(2));
 
     // %% [markdown]
     // ## What goes wrong

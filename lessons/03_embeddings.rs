@@ -508,6 +508,13 @@ fn main() -> cloze::lessons::LessonResult {
     // sphere.
 
     // %% [markdown]
+    // In a notebook the next cell is a page to play with. It asks what LayerNorm does not notice.
+    // (Elsewhere `cloze lessons picture layer-norm` writes it for a browser.)
+
+    // %%
+    show!(Picture::LayerNorm);
+
+    // %% [markdown]
     // ## Step 4: the whole module, for a batch
     //
     // A processor is busy only when it gets many tokens at once, so BERT embeds several sentences
@@ -640,6 +647,14 @@ fn main() -> cloze::lessons::LessonResult {
     // That is the first module of BERT. The crate's differs in one thing: during training it sets a
     // tenth of the numbers to zero at random after the LayerNorm (dropout, lesson 06). Of the 48
     // places of this batch, 7 are padding.
+
+    // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *embeddings*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(3));
 
     // %% [markdown]
     // ## What goes wrong

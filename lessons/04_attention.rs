@@ -402,6 +402,13 @@ fn main() -> cloze::lessons::LessonResult {
     });
 
     // %% [markdown]
+    // Move a query and keys, change the temperature, and see why the scores are divided. (Elsewhere
+    // `cloze lessons picture softmax` writes the page.)
+
+    // %%
+    show!(Picture::Softmax);
+
+    // %% [markdown]
     // ## Step 3: one head
     //
     // What remains is to mix: row $i$ of the result is $\sum_j w_{ij} v_j$, the mean of all values in
@@ -585,6 +592,14 @@ fn main() -> cloze::lessons::LessonResult {
     // - Write `tokens.len() - 3` for the last argument of `weights`. Three columns become empty, and
     //   the other weights of each row grow.
     // - Put a sentence of your own into the cell near the top, and run all cells from there.
+
+    // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *one head of attention*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(4));
 
     // %% [markdown]
     // ## What goes wrong

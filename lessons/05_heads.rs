@@ -220,6 +220,13 @@ fn main() -> cloze::lessons::LessonResult {
     });
 
     // %% [markdown]
+    // Follow a number through the split and the join, and leave the transposition out. (Elsewhere
+    // `cloze lessons picture heads` writes the page.)
+
+    // %%
+    show!(Picture::Heads);
+
+    // %% [markdown]
     // ## Step 3: the whole
     //
     // **Exercise 05.3.** Write multi-head attention for a padded batch. `layer` is the crate's
@@ -518,6 +525,14 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // BERT can't read more than 512 tokens for another reason: its table of positions (lesson 03) has
     // 512 rows. Nothing in attention depends on the length; your `multi_head` would take any.
+
+    // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *all heads*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(5));
 
     // %% [markdown]
     // ## What goes wrong

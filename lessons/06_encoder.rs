@@ -387,6 +387,13 @@ fn main() -> cloze::lessons::LessonResult {
     // trains deep models more steadily ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745)).
 
     // %% [markdown]
+    // Change the depth and the weights, and watch three stacks hand a gradient down. (Elsewhere
+    // `cloze lessons picture residual` writes the page.)
+
+    // %%
+    show!(Picture::Residual);
+
+    // %% [markdown]
     // ## Step 4: the layer
     //
     // Its attention is yours, and so are the embeddings below it. The next cell brings your
@@ -792,6 +799,14 @@ fn main() -> cloze::lessons::LessonResult {
             .labels(&tokens, &[])
         );
     }
+
+    // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *a layer, and the next*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(6));
 
     // %% [markdown]
     // You have built the encoder of BERT. The crate has it twice as well: once to be read, in dfdx, and

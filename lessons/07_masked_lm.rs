@@ -229,6 +229,13 @@ fn main() -> cloze::lessons::LessonResult {
     // rounded, so that no short sentence goes without a target.
 
     // %% [markdown]
+    // Draw other examples, and change the 80/10/10. (Elsewhere `cloze lessons picture masking`
+    // writes the page.)
+
+    // %%
+    show!(Picture::Masking);
+
+    // %% [markdown]
     // ## The loss: how surprised is the model?
     //
     // At each chosen position, a **blank**, the model gives every token of the vocabulary a
@@ -501,6 +508,14 @@ fn main() -> cloze::lessons::LessonResult {
             50
         ));
     }
+
+    // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *logits, softmax, loss*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(7));
 
     // %% [markdown]
     // ## What goes wrong

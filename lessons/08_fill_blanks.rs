@@ -690,6 +690,14 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *where the blame begins*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(8));
+
+    // %% [markdown]
     // ## What goes wrong
     //
     // Two mistakes that the crate reports: a text without a blank, and an input that is longer than

@@ -624,6 +624,14 @@ fn main() -> cloze::lessons::LessonResult {
     // guessing. RoBERTa, a later BERT, dropped the task; lesson 27 repeats that experiment.
 
     // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *the head for pairs*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(9));
+
+    // %% [markdown]
     // ## What goes wrong
     //
     // A mistake that raises no error: all segment ids are 0. The model has never seen such pairs.

@@ -593,6 +593,13 @@ fn main() -> cloze::lessons::LessonResult {
     // | below the entropy, but more and more behind A | part of the input is missing | F: no positions |
 
     // %% [markdown]
+    // Now without the answers beside them: the page has the six runs in another order, and runs
+    // with 42 schedules. (Elsewhere `cloze lessons picture schedule` writes it.)
+
+    // %%
+    show!(Picture::Schedule);
+
+    // %% [markdown]
     // ### Stuck at 7
     //
     // "My loss is stuck at 7" is a question that people ask about BERT again and again, and 7 is no
@@ -611,6 +618,14 @@ fn main() -> cloze::lessons::LessonResult {
     // `cloze-tiny` started with 64 tokens for this reason. With *our* vocabulary the same number,
     // 6.9, is $\ln V$ and means that nothing has been learned at all. Know both numbers before you
     // judge a loss.
+
+    // %% [markdown]
+    // ## Follow this token
+    //
+    // The page of lesson 00 has a new stage: *one step of AdamW*.
+
+    // %%
+    show!(FollowToken::load("cloze-tiny", "He opened the [MASK].", "door")?.after(10));
 
     // %% [markdown]
     // ## What goes wrong

@@ -947,6 +947,15 @@ fn main() -> cloze::lessons::LessonResult {
     // another file first and then renamed, so that a crash while saving leaves the old one intact.
 
     // %% [markdown]
+    // ## Follow this token
+    //
+    // Now in your own model, if you have saved one, otherwise in `cloze-tiny`. The new stage: *what
+    // pre-training made*.
+
+    // %%
+    show!(FollowToken::load(yours::start()?.0, "The mill stands by the [MASK].", None)?.after(11));
+
+    // %% [markdown]
     // ## What goes wrong
     //
     // Gradients that are not zeroed, a clipping after the update, a rate that is one step late: none

@@ -675,6 +675,14 @@ fn main() -> cloze::lessons::LessonResult {
     // thief through.
 
     // %% [markdown]
+    // ## Follow this token
+    //
+    // The last stage: *a head for a task*, on the model with which this lesson began.
+
+    // %%
+    show!(FollowToken::load(&folder, "The mill stands by the [MASK].", None)?.after(12));
+
+    // %% [markdown]
     // ## What goes wrong
     //
     // **Another number of classes than the type says**: `let logits: Rows<3> = head(…)` with the

@@ -8,6 +8,7 @@ pub use crate::display::{self, Show};
 pub use crate::engine::{
     Backend, BertEngine, CpuEngine, Engine, PretrainingEngine, Reference, TaskEngine,
 };
+pub use crate::lessons::{FollowToken, Picture};
 pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, Taped, gelu, project};
 pub use crate::text::{Casing, WordPiece};
 pub use crate::train::{Pretrainer, Settings, Stop};

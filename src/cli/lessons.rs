@@ -1,17 +1,24 @@
 //! `cloze lessons`: lists the lessons, builds their notebooks, checks their sources, shows the exercises that
 //! were passed.
 
-use std::io::Write;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
+use crate::cli::picture;
+use crate::cli::review;
 use crate::cli::shared::checks::refuse;
 use crate::cli::shared::programs;
 use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
-use crate::lessons::{self, Progress, checks, progress};
+use crate::lessons::format::Track;
+use crate::lessons::recall::{self, Tally};
+use crate::lessons::{self, Lesson, Progress, checks, course, progress};
 
 #[derive(Debug, Parser)]
 pub(crate) struct Args {
@@ -65,7 +72,11 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "my-bert")]
         out: PathBuf,
     },
-    /// Show which exercises you have passed, and when.
+    /// List the explorable pictures, or write one as a page for a browser.
+    Picture(picture::Args),
+    /// Ask the questions that are due: missed ones the next day, the others after 1, 7 and 30 days.
+    Review(review::Args),
+    /// Show which exercises you have passed, and when, and which questions are due or were missed.
     Progress {
         /// Print a JSON object on stdout.
         #[arg(long)]
@@ -101,24 +112,49 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             say!("{}\n`cargo run` in {} trains it.", mine.summary, out.display())
         }
+        Command::Picture(args) => picture::run(args),
+        Command::Review(args) => review::run(&args),
         Command::Progress { json: true } => progress_as_json(),
         Command::Progress { json: false } => progress_as_table(),
     }
 }
 
 fn list() -> Result<()> {
-    for lesson in lessons::all()? {
-        let (name, title, minutes) = (&lesson.name, &lesson.title, lesson.minutes);
-        let summary = &lesson.summary;
-        say!("{name}  {title} ({minutes} minutes)\n    {summary}")?;
-        for exercise in &lesson.exercises {
-            say!("    {} {}", exercise.id, exercise.title)?;
+    let tallies = recall::tallies(SystemTime::now())?;
+    let (all, progress) = (lessons::all()?, Progress::load()?);
+    for (track, of_track) in tracks(&all) {
+        say!("{}\n", course::heading(track, &of_track, &progress))?;
+        for lesson in of_track {
+            let (name, title, minutes) = (&lesson.name, &lesson.title, lesson.minutes);
+            let summary = &lesson.summary;
+            let due = due(tallies[lesson.number()].due, ", ");
+            say!("{name}  {title} ({minutes} minutes{due})\n    {summary}")?;
+            for exercise in &lesson.exercises {
+                say!("    {} {}", exercise.id, exercise.title)?;
+            }
         }
+        say!("")?;
     }
     Ok(())
 }
 
+/// Returns the lessons by tracks, in the order of the course.
+fn tracks(all: &[Lesson]) -> impl Iterator<Item = (Track, Vec<&Lesson>)> {
+    let of = |track| (track, all.iter().filter(|lesson| lesson.track == track).collect());
+    Track::ALL.into_iter().map(of)
+}
+
+/// Returns how many questions are due, after `before`; nothing if none is.
+fn due(count: usize, before: &str) -> String {
+    match count {
+        0 => String::new(),
+        1 => format!("{before}1 question due"),
+        _ => format!("{before}{count} questions due"),
+    }
+}
+
 fn list_as_json() -> Result<()> {
+    let tallies = recall::tallies(SystemTime::now())?;
     for lesson in lessons::all()? {
         let exercises = lesson.exercises.iter();
         let exercises: Vec<_> = exercises.map(|e| json!({"id": e.id, "title": e.title})).collect();
@@ -132,6 +168,7 @@ fn list_as_json() -> Result<()> {
                 "minutes": lesson.minutes,
                 "needs": lesson.needs,
                 "exercises": exercises,
+                "questions": tallies[lesson.number()],
             })
         )?;
     }
@@ -147,7 +184,7 @@ fn run_lesson(name: &str) -> Result<()> {
         .tempfile()
         .map_err(|e| Error::io("a temporary file", e))?;
     script
-        .write_all(lessons::answers::script(&lesson)?.as_bytes())
+        .write_all(lessons::answers::script(&lesson, std::io::stdin().is_terminal())?.as_bytes())
         .map_err(|e| Error::io(script.path(), e))?;
     let kernel = programs::find("cloze-kernel")?;
     let status = std::process::Command::new(&kernel)
@@ -198,6 +235,7 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
 
 fn progress_as_json() -> Result<()> {
     let (all, progress) = (lessons::all()?, Progress::load()?);
+    let tallies = recall::tallies(SystemTime::now())?;
     let (mut passed, mut total) = (0, 0);
     let mut described = Vec::new();
     for lesson in &all {
@@ -218,9 +256,11 @@ fn progress_as_json() -> Result<()> {
         described.push(json!({
             "name": lesson.name,
             "title": lesson.title,
+            "track": lesson.track,
             "minutes": lesson.minutes,
             "passed": done == exercises.len(),
             "exercises": exercises,
+            "questions": tallies[lesson.number()],
         }));
     }
     let file = progress::path();
@@ -230,36 +270,58 @@ fn progress_as_json() -> Result<()> {
 
 fn progress_as_table() -> Result<()> {
     let (all, progress) = (lessons::all()?, Progress::load()?);
+    let tallies = recall::tallies(SystemTime::now())?;
     let (mut passed, mut total) = (0, 0);
     let mut next = None;
     let widest = all.iter().map(|lesson| lesson.title.chars().count()).max();
     let widest = widest.unwrap_or(0);
-    for lesson in &all {
-        let exercises = lesson.exercises.iter();
-        let days: Vec<_> = exercises.map(|e| progress.day(e)).collect();
-        let done = days.iter().flatten().count();
-        let dot = |day: &Option<_>| if day.is_some() { '●' } else { '○' };
-        let dots: String = days.iter().map(dot).collect();
-        let last = match days.iter().flatten().max() {
-            Some(day) => format!("  last on {day}"),
-            None => String::new(),
-        };
-        say!(
-            "{}  {:<widest$}  {done} of {}  {dots}{last}",
-            lesson.number(),
-            lesson.title,
-            days.len()
-        )?;
-        passed += done;
-        total += days.len();
-        if next.is_none() {
-            let open = days.iter().position(Option::is_none);
-            next = open.map(|index| &lesson.exercises[index]);
+    for (track, of_track) in tracks(&all) {
+        say!("{}", course::heading(track, &of_track, &progress))?;
+        for lesson in of_track {
+            let exercises = lesson.exercises.iter();
+            let days: Vec<_> = exercises.map(|e| progress.day(e)).collect();
+            let done = days.iter().flatten().count();
+            let dot = |day: &Option<_>| if day.is_some() { '●' } else { '○' };
+            let dots: String = days.iter().map(dot).collect();
+            let last = match days.iter().flatten().max() {
+                Some(day) => format!("  last on {day}"),
+                None => String::new(),
+            };
+            let due = due(tallies[lesson.number()].due, "  ");
+            say!(
+                "{}  {:<widest$}  {done} of {}  {dots}{last}{due}",
+                lesson.number(),
+                lesson.title,
+                days.len()
+            )?;
+            passed += done;
+            total += days.len();
+            if next.is_none() {
+                let open = days.iter().position(Option::is_none);
+                next = open.map(|index| &lesson.exercises[index]);
+            }
         }
+        say!("")?;
     }
     let next = match next {
         Some(exercise) => format!("; the next is {} {}", exercise.id, exercise.title),
         None => ": all of them".to_owned(),
     };
-    say!("\n{passed} of {total} exercises passed{next}")
+    say!("{passed} of {total} exercises passed{next}")?;
+    shaky(&all, &tallies)
+}
+
+/// Prints the lessons of which questions were missed or are due, the one with the largest share first.
+fn shaky(all: &[Lesson], tallies: &BTreeMap<String, Tally>) -> Result<()> {
+    let of = all.iter().map(|lesson| (lesson, tallies[lesson.number()]));
+    let mut found: Vec<_> = of.filter(|(_, tally)| tally.shaky > 0).collect();
+    found.sort_by_key(|(_, tally)| Reverse(100 * tally.shaky / tally.answered));
+    if !found.is_empty() {
+        say!("\nShaky (`cloze lessons review` asks what is due):")?;
+    }
+    for (lesson, Tally { answered, missed, due, .. }) in found {
+        let (number, title) = (lesson.number(), &lesson.title);
+        say!("{number}  {title}: of {answered} questions {missed} missed, {due} due")?;
+    }
+    Ok(())
 }

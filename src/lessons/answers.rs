@@ -31,6 +31,7 @@ use syn::{GenericParam, Stmt, Visibility};
 
 use super::declared;
 use super::format::{Cell, CellKind, Lesson};
+use super::review;
 use crate::error::{Error, Result};
 use crate::files::{create_folder, data_folder, write_atomic};
 
@@ -354,12 +355,17 @@ pub fn gather(ids: &[String], answer: impl Fn(&str) -> Result<Option<String>>) -
 }
 
 /// Returns a lesson's code as a script for a session, with a mark before each cell. Each exercise has the
-/// learner's answer, or the solution if there is no answer.
+/// learner's answer, or the solution if there is no answer. With `asks` the lesson's questions come before and
+/// after it.
 ///
 /// # Errors
 /// If an answer can't be read.
-pub fn script(lesson: &Lesson) -> Result<String> {
-    let mut script = String::new();
+pub fn script(lesson: &Lesson, asks: bool) -> Result<String> {
+    let question = |command: Option<String>| {
+        let command = command.filter(|_| asks);
+        command.map(|command| format!("// %%\n{command}\n")).unwrap_or_default()
+    };
+    let mut script = question(review::opening(lesson));
     for cell in lesson.cells.iter().filter(|cell| cell.kind != CellKind::Markdown) {
         let answer = cell.exercise().map_or(Ok(None), kept)?;
         script += "// %%\n";
@@ -370,7 +376,7 @@ pub fn script(lesson: &Lesson) -> Result<String> {
         };
         script.push('\n');
     }
-    Ok(script)
+    Ok(script + &question(Some(review::closing(lesson))))
 }
 
 /// Returns an exercise's cell with the learner's answer in place of its functions; what else the cell

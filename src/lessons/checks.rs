@@ -232,7 +232,7 @@ pub fn generated(dir: &Path, lessons: &[Lesson], fix: bool) -> Result<()> {
         let message = "the lines that frame the table of the lessons are missing";
         Error::file(&readme, message)
     })?;
-    let map = course::map_of(lessons, &Progress::default()).svg();
+    let map = course::map_of(lessons, &Progress::default(), |_| 0).svg();
     for (path, wanted) in [(readme, renewed), (dir.join("map.svg"), map)] {
         let found = match std::fs::read_to_string(&path) {
             Ok(text) => text,

@@ -14,7 +14,11 @@ mod judge;
 pub mod mine;
 pub mod notebook;
 pub mod panics;
+pub mod pictures;
 pub mod progress;
+pub mod questions;
+pub mod recall;
+pub mod review;
 pub mod support;
 mod verdict;
 
@@ -29,6 +33,7 @@ pub use crate::data::bundled as data;
 pub use format::{Exercise, Lesson};
 pub use judge::Judge;
 pub use notebook::Built;
+pub use pictures::{FollowToken, Picture};
 pub use progress::Progress;
 
 /// The result of a lesson's `main`.
@@ -141,20 +146,44 @@ pub fn steps(full: u64) -> u64 {
 }
 
 /// Checks the folder with the lessons' sources in a checkout: every file must be a lesson of the course, with
-/// the source that this program was built from, or one of a few others.
+/// the source that this program was built from, or one of a few others. The folder `questions` is checked in the
+/// same way.
 pub fn check_folder(dir: &Path) -> Result<()> {
-    const OTHERS: [&str; 6] =
-        ["README.md", "data", "glossary.md", "map.svg", "rustfmt.toml", "words.txt"];
+    const OTHERS: [&str; 7] =
+        ["README.md", "data", "glossary.md", "map.svg", "questions", "rustfmt.toml", "words.txt"];
+    compare(dir, ".rs", &OTHERS, &SOURCES, "is no lesson of the course")?;
+    let questions = dir.join("questions");
+    match questions.is_dir() {
+        true => compare(
+            &questions,
+            ".toml",
+            &[],
+            &questions::FILES,
+            "belongs to no lesson of the course",
+        ),
+        false => Ok(()),
+    }
+}
+
+/// Checks that each file in a folder is one of the `known`, by name without its ending and with the same text, or
+/// one of the `others`.
+fn compare(
+    dir: &Path,
+    ending: &str,
+    others: &[&str],
+    known: &[(&str, &str)],
+    stray: &str,
+) -> Result<()> {
     let entries = std::fs::read_dir(dir).map_err(|e| Error::io(dir, e))?;
     for entry in entries {
         let path = entry.map_err(|e| Error::io(dir, e))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if OTHERS.contains(&&*name) {
+        if others.contains(&&*name) {
             continue;
         }
-        let listed = SOURCES.iter().find(|(lesson, _)| name.strip_suffix(".rs") == Some(lesson));
+        let listed = known.iter().find(|(known, _)| name.strip_suffix(ending) == Some(known));
         let Some((_, built_from)) = listed else {
-            return Err(Error::file(&path, "is no lesson of the course"));
+            return Err(Error::file(&path, stray));
         };
         let source = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e))?;
         if source != *built_from {
@@ -225,5 +254,15 @@ mod tests {
         std::fs::write(dir.path().join("99_draft.rs"), "").unwrap();
         let error = check_folder(dir.path()).unwrap_err().to_string();
         assert!(error.contains("99_draft.rs: is no lesson"), "{error}");
+        std::fs::remove_file(dir.path().join("99_draft.rs")).unwrap();
+        let questions = dir.path().join("questions");
+        std::fs::create_dir(&questions).unwrap();
+        for (name, expected) in [("00.toml", "differs"), ("98.toml", "belongs to no lesson")] {
+            std::fs::write(questions.join(name), "question = []").unwrap();
+            let error = check_folder(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name}: {expected}")), "{error}");
+            std::fs::remove_file(questions.join(name)).unwrap();
+        }
+        assert!(check_folder(dir.path()).is_ok());
     }
 }

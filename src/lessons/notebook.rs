@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::course;
 use super::format::{CellKind, Lesson};
+use super::review;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
@@ -22,7 +23,16 @@ pub enum Built {
     Kept,
 }
 
-/// Returns the notebook of a lesson, with solutions or stubs.
+/// The texts above the questions with which a lesson opens and ends.
+const OPENING: &str = "**Do you remember?** The next cell asks three to five questions from earlier lessons: those \
+    that you missed, and those that are due. Type the number of your answer; Enter alone \
+    goes on. A notebook that runs as a whole does not wait for answers.";
+const CLOSING: &str = "## Five questions to close\n\n\
+    Answer as in an interview, without looking back. What you miss comes again tomorrow, the rest after 1, 7 and \
+    30 days; `:review` asks what is due.";
+
+/// Returns the notebook of a lesson, with solutions or stubs. Questions come behind its first cell, which names
+/// it, and at its end.
 pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
     let cells = lesson.cells.iter().map(|cell| {
         let source = match (cell.command(), solutions) {
@@ -41,7 +51,20 @@ pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
             }),
         }
     });
-    of_cells(&lesson.name, cells.collect())
+    let mut cells: Vec<Value> = cells.collect();
+    if let Some(command) = review::opening(lesson) {
+        cells.splice(1..1, questions(OPENING, &command));
+    }
+    cells.extend(questions(CLOSING, &review::closing(lesson)));
+    of_cells(&lesson.name, cells)
+}
+
+/// Returns a text and the command below it as cells.
+fn questions(text: &str, command: &str) -> [Value; 2] {
+    [
+        json!({ "cell_type": "markdown", "source": text }),
+        json!({ "cell_type": "code", "source": command }),
+    ]
 }
 
 /// Returns the notebook that opens the course.
@@ -178,7 +201,15 @@ mod tests {
             let cells = notebook["cells"].as_array().unwrap();
             let folded = |cell: &Value| cell["metadata"]["jupyter"]["source_hidden"] == true;
             assert!(cells.iter().any(folded), "{}", lesson.name);
-            for (cell, source) in cells.iter().zip(&lesson.cells) {
+            let is_review =
+                |cell: &&Value| cell["source"][0].as_str().unwrap().starts_with(":review");
+            let reviews: Vec<usize> = (0..cells.len()).filter(|i| is_review(&&cells[*i])).collect();
+            let opens = usize::from(!lesson.needs.is_empty());
+            assert_eq!(reviews, [2, cells.len() - 1][1 - opens..], "{}", lesson.name);
+            let mut own = cells[..cells.len() - 2].to_vec();
+            own.drain(1..1 + 2 * opens);
+            assert_eq!(own.len(), lesson.cells.len());
+            for (cell, source) in own.iter().zip(&lesson.cells) {
                 let first = cell["source"][0].as_str().unwrap_or_default();
                 assert_eq!(folded(cell), first.starts_with("check!("), "{first}");
                 assert!(!folded(cell) || source.exercise().is_none(), "{first}");

@@ -97,16 +97,21 @@ fn note_in(path: &Path, exercise: &Exercise) -> Result<()> {
     if Progress::read(path)?.moment(exercise).is_some() {
         return Ok(());
     }
+    let line = Line {
+        exercise: exercise.key.clone(),
+        passed: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+    };
+    append(path, &line)
+}
+
+/// Appends a line of JSON to a file of the learner's, by a single write; creates the file and its folder.
+pub(super) fn append(path: &Path, line: &impl Serialize) -> Result<()> {
     let io = |e| Error::io(path, e);
     if let Some(folder) = path.parent() {
         create_folder(folder)?;
     }
     let mut file = Output::append(path).map_err(io)?;
-    let line = Line {
-        exercise: exercise.key.clone(),
-        passed: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-    };
-    let json = serde_json::to_string(&line)
+    let json = serde_json::to_string(line)
         .map_err(|e| Error::file(path, format!("progress can't be written: {e}")))?;
     // An incomplete last line is ended first.
     let start = match ends_in_line_end(&mut file).map_err(io)? {

@@ -6,6 +6,7 @@ pub mod bars;
 pub mod chart;
 pub mod comm;
 pub mod display;
+pub(crate) mod document;
 pub mod flow;
 pub mod heat;
 pub mod input;

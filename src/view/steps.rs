@@ -14,7 +14,7 @@ const LANE: i32 = 13;
 const MARK: i32 = 7;
 const DOT: i32 = 4;
 const BEND: i32 = 8;
-/// Pixels between two dots, and of a step's note.
+/// Pixels between two dots, and at least of a step's note.
 const DOTS: i32 = 12;
 const NOTE: i32 = 70;
 
@@ -27,13 +27,15 @@ pub struct Step {
     pub title: String,
     /// A short note beside it: `35 min`.
     pub note: String,
+    /// How many of its questions are due; the picture shows them in a colour of their own.
+    pub due: usize,
     /// The keys of the earlier steps that it builds on.
     pub needs: Vec<String>,
     /// For each task, whether it is done.
     pub tasks: Vec<bool>,
 }
 
-/// Steps in order, each in a row: its mark, its title, a note, and a dot for each task. Lines lead from a
+/// Steps in order, each in a row: its mark, its title, what is due, a note, and a dot for each task. Lines lead from a
 /// step to those that need it, except lines that follow from others. Headings divide the steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StepMap {
@@ -160,10 +162,20 @@ impl StepMap {
             };
             root.draw(&Circle::new((marks, y), MARK - 1, shape))?;
             let left = marks + MARK + 9;
+            let note = dots - NOTE.max(style::text_width(&step.note, TEXT_SIZE) + 12);
+            let due = due(step);
+            let end = match &due {
+                Some(due) => note - style::text_width(due, TEXT_SIZE),
+                None => note,
+            };
             let title = format!("{}  {}", step.key, step.title);
-            let title = shortened(&title, dots - NOTE - left - 10);
+            let title = shortened(&title, end - left - 10);
             picture::label(root, &title, (left, y), HPos::Left)?;
             picture::label(root, &step.note, (dots - 12, y), HPos::Right)?;
+            if let Some(due) = due {
+                let style = style::text(TEXT_SIZE, style::series(1), HPos::Right, VPos::Center);
+                root.draw(&Text::new(due, (note, y), style))?;
+            }
             for (index, &done) in step.tasks.iter().enumerate() {
                 let place = (dots + DOTS * index as i32 + DOTS / 2, y);
                 let shape = match done {
@@ -189,10 +201,16 @@ impl StepMap {
                 false => format!(", after {}", step.needs.join(" ")),
             };
             let (key, title, note) = (&step.key, &step.title, &step.note);
-            out += &format!("\n{key}  {title} ({note}{needs}) {dots}");
+            let due = due(step).map_or_else(String::new, |due| format!(" {due}"));
+            out += &format!("\n{key}  {title} ({note}{needs}) {dots}{due}");
         }
         out
     }
+}
+
+/// Returns how many questions of a step are due, if any.
+fn due(step: &Step) -> Option<String> {
+    (step.due > 0).then(|| format!("{} due", step.due))
 }
 
 /// Returns the path from the mark at `(x, from)` to the one at `(x, to)` below it: straight, or out to its
@@ -236,6 +254,7 @@ mod tests {
             key: key.into(),
             title: format!("Lesson {key}"),
             note: "30 min".into(),
+            due: if key == "01" { 3 } else { 0 },
             needs: needs.iter().map(|n| (*n).to_owned()).collect(),
             tasks: tasks.to_vec(),
         }
@@ -274,6 +293,7 @@ mod tests {
         for text in ["The course", "The second part", "00  Lesson 00", "04  Lesson 04", "30 min"] {
             assert!(svg.contains(text), "{text}");
         }
+        assert_eq!(svg.matches(" due").count(), 1);
         // A mark for each step, and a dot for each task.
         assert_eq!(svg.matches("<circle").count(), 5 + 6);
         assert_eq!(svg.matches("<polyline").count(), 5);
@@ -284,6 +304,7 @@ mod tests {
     fn a_terminal_gets_a_line_for_each_step() {
         let text = map().text();
         assert!(text.contains("\n00  Lesson 00 (30 min) ●●\n"), "{text}");
+        assert!(text.contains("\n01  Lesson 01 (30 min, after 00) ●○ 3 due\n"), "{text}");
         let later = "\n\nThe second part\n02  Lesson 02 (30 min, after 00 01) ○\n";
         assert!(text.contains(later), "{text}");
     }

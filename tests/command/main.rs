@@ -13,3 +13,4 @@ mod features;
 mod gpu_selftest;
 mod output;
 mod records;
+mod review;

@@ -234,6 +234,31 @@ class BrowserTest(WithNotebook):
         expect(after.locator(".jp-InputPrompt")).to_have_text(re.compile(r"^\[ \]:$"))
         expect(after.locator(".jp-OutputArea-output")).to_have_count(0)
 
+    def test_run_all_does_not_wait_at_the_questions_of_a_lesson(self):
+        self.write(":review 04")
+        for count, code in ((2, "6 * 7"), (3, ":review 05")):
+            for key in ("Escape", "b"):
+                self.keys.press(key)
+            expect(self.cells).to_have_count(count)
+            self.write(code)
+        self.page.locator(".lm-MenuBar-item", has_text=re.compile(r"^Run$")).click()
+        self.page.locator('.lm-Menu-item[data-command="runmenu:run-all"]').click()
+        review, other, last = (self.cells.nth(n) for n in range(3))
+        expect(self.done(last).locator("details")).to_have_count(5)
+        expect(other.locator(".jp-OutputArea-output")).to_have_text("42")
+        answers = review.locator("details")
+        expect(answers).to_have_count(5)
+        expect(answers.first.locator("p").first).to_be_hidden()
+        answers.first.locator("summary").click()
+        expect(answers.first.locator("p").first).to_be_visible()
+        # Alone, the cell asks.
+        review.locator(".cm-content").click()
+        self.keys.press("Control+Enter")
+        expect(review.locator(".jp-Stdin-prompt")).to_have_text(re.compile("Your answer"))
+        self.keys.press("Enter")
+        self.done(review)
+        expect(review.locator(".jp-OutputArea-output").last).to_have_text("You left all 5 open.")
+
     def test_after_a_restart_the_variables_are_gone(self):
         self.done(self.run_cell("let gone = 7;"))
         self.button("notebook:restart-kernel")

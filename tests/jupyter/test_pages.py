@@ -47,6 +47,9 @@ class HostilePages(unittest.TestCase):
         cloze("pretrain", "--text", text, "--steps", "2", "--eval-every", "1", "--out", cls.trained)
         cls.attention = cls.folder / "attention.html"
         cloze("attention", "--model", cls.trained, TEXT, IMAGE, "--out", cls.attention)
+        cls.followed = cls.folder / "token.html"
+        followed = ["lessons", "picture", "token", "--model", cls.trained, "--text", f"{TEXT} [MASK]"]
+        cloze(*followed, "--out", cls.followed)
 
     def opened(self, path):
         """Opens a page and returns it with what it complained of and asked for."""
@@ -92,6 +95,12 @@ class HostilePages(unittest.TestCase):
         page = self.is_inert(self.attention)
         expect(page.locator("[role=tab][aria-selected=true]")).to_have_count(1)
         self.blocks(self.attention)
+
+    def test_the_page_that_follows_a_token(self):
+        page = self.is_inert(self.followed)
+        expect(page.locator(".stage")).to_have_count(13)
+        expect(page.locator("#stage-00")).to_contain_text(IMAGE)
+        self.blocks(self.followed)
 
     def test_a_model_card_that_is_rendered_with_raw_markup(self):
         render = mistune.create_markdown(escape=False, plugins=["table"])

@@ -197,6 +197,17 @@ class InATerminal(unittest.TestCase):
             self.terminal.prompted()
         self.terminal.shows("`:quit` exits")
 
+    def test_control_d_at_a_question_of_a_lesson_leaves_the_others_open(self):
+        self.terminal.keys("\x0c")
+        self.terminal.begun(":review 04")
+        self.terminal.keys("\r")
+        self.terminal.prompted()
+        self.terminal.shows("Your answer (1 to ")
+        self.terminal.keys("\x04")
+        self.terminal.prompted()
+        self.terminal.shows("You left all 5 open.")
+        self.assertNotIn("The answer", self.terminal.text())
+
     def test_charts_are_drawn_and_displays_move_in_place(self):
         points = "&[(0.0, 1.0), (10.0, 5.0)]"
         chart = self.terminal.cell(f'LineChart::new("Rise").axes("x", "y").line("up", {points})')

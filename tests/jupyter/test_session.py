@@ -1,8 +1,10 @@
 """Input, commands, history and crashes of a session, with Jupyter's own client."""
 
+import json
 import os
 import pathlib
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -277,6 +279,99 @@ type Grid = Tensor<(usize, usize), f32, Cpu>;"""
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertIn("divide by sqrt(K)", ran.stdout)
         self.assertIn("✓ 04.2", ran.stdout)
+
+
+class ReviewTest(unittest.TestCase):
+    """The questions with which a lesson opens and ends, in a session of a learner who has answered none."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        data = pathlib.Path(folder.name)
+        # The learner's own folder has the template that sessions share.
+        user = pathlib.Path(os.environ.get("XDG_DATA_HOME", pathlib.Path.home() / ".local/share")) / "cloze"
+        shared = pathlib.Path(os.environ.get("CLOZE_DATA", user))
+        (data / "templates").symlink_to(shared / "templates")
+        cls.file = data / "answers.jsonl"
+        env = {**os.environ, "CLOZE_SPARE": "off", "CLOZE_DATA": folder.name}
+        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60, env=env)
+        cls.addClassCleanup(cls.manager.shutdown_kernel, now=True)
+        cls.addClassCleanup(cls.client.stop_channels)
+
+    def setUp(self):
+        self.file.unlink(missing_ok=True)
+
+    def run_cell(self, code, *answers):
+        """Runs a cell with these answers; without any there is nobody to ask."""
+        waiting = list(answers)
+        self.prompts = []
+
+        def answer(message):
+            self.prompts.append(message["content"]["prompt"])
+            self.client.input(waiting.pop(0))
+
+        cell = Cell(self.client, code, allow_stdin=bool(answers), stdin_hook=answer)
+        self.assertEqual(cell.status, "ok", cell.messages)
+        return [content["data"] for content in cell.of("display_data")]
+
+    def test_answers_are_asked_explained_and_kept(self):
+        shown = self.run_cell(":review 04", "no number", "1", "1", "")
+        self.assertEqual(len(self.prompts), 4)
+        self.assertRegex(self.prompts[0], r"^Your answer \(1 to [34], or only Enter to stop\): $")
+        texts = [data["text/plain"] for data in shown]
+        self.assertEqual(len(texts), 6, texts)
+        self.assertIn("Question 1 of 5 (lesson 04)", texts[0])
+        self.assertIn("<ol><li>", shown[0]["text/html"])
+        for text in (texts[1], texts[3]):
+            self.assertRegex(text, "^(✓ Right|✗ Not this one)")
+        self.assertRegex(texts[5], "^[012] of 2 right; you left 3 open")
+        lines = [json.loads(line) for line in self.file.read_text().splitlines()]
+        self.assertEqual([line["right"] for line in lines], [text.startswith("✓") for text in (texts[1], texts[3])])
+
+    def test_a_lesson_opens_with_questions_on_what_it_builds_on(self):
+        shown = self.run_cell(":review before 03", "")
+        self.assertIn("Question 1 of 3 (lesson 02)", shown[0]["text/plain"])
+        self.run_cell(":review 01", "1", "")
+        self.assertIn("(lesson 01)", self.run_cell(":review before 03", "")[0]["text/plain"])
+
+    def test_without_anybody_to_ask_the_answers_are_folded_and_nothing_is_kept(self):
+        shown = self.run_cell(":review 04")
+        self.assertEqual(len(shown), 11)
+        for question, answer in zip(shown[:10:2], shown[1:10:2], strict=True):
+            self.assertIn("<ol>", question["text/html"])
+            self.assertTrue(answer["text/html"].startswith("<details>"))
+            self.assertEqual(answer["text/plain"].count("✓"), 1)
+        self.assertIn("Nobody was asked", shown[10]["text/plain"])
+        self.assertFalse(self.file.exists())
+
+    def test_a_notebook_that_runs_as_a_whole_waits_for_no_answer_but_for_other_input(self):
+        cells = [":review before 05", "1 + 1", ":review 04"]
+        sent = [self.client.execute(code, allow_stdin=True) for code in cells]
+        for _ in cells:
+            self.assertEqual(self.client.get_shell_msg(timeout=120)["content"]["status"], "ok")
+        self.assertFalse(self.client.stdin_channel.msg_ready())
+        shown, done = {message: [] for message in sent}, False
+        while not done:
+            message = self.client.get_iopub_msg(timeout=60)
+            content, cell = message["content"], message["parent_header"].get("msg_id")
+            if message["msg_type"] == "display_data":
+                shown[cell].append(content["data"]["text/plain"])
+            done = cell == sent[-1] and content.get("execution_state") == "idle"
+        for review, questions in ((sent[0], 3), (sent[2], 5)):
+            self.assertEqual(len(shown[review]), 2 * questions + 1, shown[review])
+            self.assertIn("Run this cell alone to answer.", shown[review][-1])
+        for code in ('cloze::view::input::ask("? ")?', "1 + 1"):
+            self.client.execute(code, allow_stdin=True)
+        self.assertEqual(self.client.get_stdin_msg(timeout=120)["content"]["prompt"], "? ")
+        self.client.input("x")
+        for _ in range(2):
+            self.assertEqual(self.client.get_shell_msg(timeout=120)["content"]["status"], "ok")
+
+    def test_an_unknown_lesson_is_an_error(self):
+        cell = Cell(self.client, ":review before 99")
+        self.assertEqual(cell.status, "error")
+        self.assertIn("there is no lesson", cell.of("error")[0]["evalue"])
 
 
 class FaultTest(WithKernel):

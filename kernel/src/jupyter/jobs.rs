@@ -2,7 +2,7 @@
 //! line of their own.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cloze::display::Content;
@@ -18,7 +18,7 @@ use super::iopub::IoPub;
 use super::limit::Limit;
 use super::{Kernel, Replies, content, expressions};
 use crate::mutex::lock;
-use crate::session::{CellError, Event, Outcome, Sink};
+use crate::session::{CellError, Event, Outcome, Sink, is_review};
 
 /// A queued request and the socket that it came from.
 pub struct Job {
@@ -31,6 +31,8 @@ pub struct Job {
 pub struct Queue {
     waiting: Mutex<VecDeque<Job>>,
     arrived: Notify,
+    /// Whether the cell that was taken last had waited for the one before it.
+    waited: AtomicBool,
 }
 
 impl Queue {
@@ -40,11 +42,14 @@ impl Queue {
     }
 
     async fn next(&self) -> Job {
+        let mut waited = true;
         loop {
             let job = lock(&self.waiting).pop_front();
             if let Some(job) = job {
+                self.waited.store(waited, Ordering::Relaxed);
                 return job;
             }
+            waited = false;
             // A notification since then is kept for this call.
             self.arrived.notified().await;
         }
@@ -52,6 +57,11 @@ impl Queue {
 
     fn take_all(&self) -> VecDeque<Job> {
         std::mem::take(&mut lock(&self.waiting))
+    }
+
+    /// Returns whether the running cell was sent together with others, as when a notebook runs as a whole.
+    fn is_of_many(&self) -> bool {
+        self.waited.load(Ordering::Relaxed) || !lock(&self.waiting).is_empty()
     }
 
     /// Returns the first line of each waiting cell, with its number.
@@ -222,12 +232,15 @@ async fn execute(
     let limited = Arc::clone(&limit);
     let remember = (asked.store_history && !silent).then(|| Arc::clone(&kernel.history));
     let (questions, may_ask) = (kernel.questions.clone(), asked.allow_stdin);
+    // A notebook that runs as a whole does not wait for answers to a lesson's questions.
+    let review_among = is_review(&asked.code).then(|| Arc::clone(&kernel.cells));
     let comms = Arc::clone(&kernel.comms);
     let sink: Sink = Arc::new(move |event| {
         if let (Event::Result(value), Some(history)) = (&event, &remember) {
             lock(history).set_value(number, &value.plain());
         }
         if let Event::Input { .. } = event {
+            let may_ask = may_ask && review_among.as_ref().is_none_or(|cells| !cells.is_of_many());
             // The queue ends only with the kernel.
             let _ = questions.send(may_ask.then(|| {
                 let question = content::message(event, number);

@@ -91,7 +91,7 @@ struct Kernel {
     history: Arc<Mutex<History>>,
     iopub: IoPub,
     /// The cells that wait.
-    cells: Queue,
+    cells: Arc<Queue>,
     /// The running cell's request.
     running: Mutex<Option<Arc<JupyterMessage>>>,
     /// How many cells were counted so far.
@@ -143,7 +143,7 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
         session,
         history: Arc::new(Mutex::new(history)),
         iopub,
-        cells: Queue::default(),
+        cells: Arc::default(),
         running: Mutex::default(),
         count: AtomicUsize::new(0),
         inquiries,

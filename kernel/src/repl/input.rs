@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use rustyline::error::ReadlineError;
 
 use super::screen::Screen;
-use crate::session::{CellError, Event, Outcome, Session};
+use crate::session::{CellError, Event, Outcome, Session, is_review};
 
 enum Step {
     Ask(String),
@@ -34,7 +34,7 @@ pub fn run(session: &Session, screen: &Screen, code: &str, free: bool) -> Outcom
     loop {
         match next.recv() {
             Ok(Step::Ask(prompt)) => {
-                let line = free.then(|| answer(session, screen, &prompt)).flatten();
+                let line = free.then(|| answer(session, screen, code, &prompt)).flatten();
                 session.give_input(line.as_deref());
             }
             Ok(Step::Done(outcome)) => return outcome,
@@ -43,8 +43,8 @@ pub fn run(session: &Session, screen: &Screen, code: &str, free: bool) -> Outcom
     }
 }
 
-/// Reads a line. Returns `None` at the end of the input and after Ctrl-C, which stops the cell too.
-fn answer(session: &Session, screen: &Screen, prompt: &str) -> Option<String> {
+/// Reads a line for a cell. Returns `None` at the end of the input and after Ctrl-C, which stops the cell too.
+fn answer(session: &Session, screen: &Screen, code: &str, prompt: &str) -> Option<String> {
     if !std::io::stdin().is_terminal() {
         let mut line = String::new();
         let length = std::io::stdin().read_line(&mut line).ok()?;
@@ -59,6 +59,8 @@ fn answer(session: &Session, screen: &Screen, prompt: &str) -> Option<String> {
             session.interrupt();
             None
         }
+        // Ctrl-D, which leaves a lesson's questions open as an empty line does.
+        Err(ReadlineError::Eof) if is_review(code) => Some(String::new()),
         Err(_) => None,
     }
 }

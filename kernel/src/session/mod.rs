@@ -52,6 +52,7 @@ use cloze::display::Content;
 use cloze::display::wire::Comm;
 use tokio::sync::oneshot;
 
+pub use commands::is_review;
 pub use completion::Completions;
 pub use excerpt::without_colours;
 pub use folder::{CHANGED_VARIABLES, SessionFolder};

@@ -8,11 +8,10 @@
 use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::display::{Content, Show};
-use super::page::{hash, policy};
-use super::style;
+use super::document::{Document, framed};
 use crate::data::Packed;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -20,19 +19,16 @@ use crate::files::write_atomic;
 use crate::model::SequenceAttention;
 use crate::text::WordPiece;
 
-const PAGE: &str = include_str!("page.html");
+const BODY: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-/// The script, wrapped in a function so that it defines no global names.
-const SCRIPT: &str = concat!(
-    "\"use strict\";\n(() => {\n",
+const SCRIPTS: [&str; 6] = [
     include_str!("numbers.js"),
     include_str!("shell.js"),
     include_str!("columns.js"),
     include_str!("head.js"),
     include_str!("model.js"),
     include_str!("neuron.js"),
-    "})();\n",
-);
+];
 
 /// Height of the frame in a notebook, in CSS pixels, until the page has measured itself: that of the
 /// controls, of a row for each token, and at most.
@@ -172,32 +168,17 @@ impl AttentionView {
 
     /// Returns the page, a complete HTML document.
     pub fn page(&self) -> String {
-        // Only what is in the file may run, and nothing may be fetched.
-        let policy = policy(&format!("script-src {}; style-src {}", hash(SCRIPT), hash(STYLE)));
         let (a, b) = &self.texts;
         let title = match b {
             Some(b) => format!("Attention: {a} {b}"),
             None => format!("Attention: {a}"),
         };
-        let mut page = String::new();
-        for piece in PAGE.split("{{") {
-            let (name, after) = piece.split_once("}}").unwrap_or(("", piece));
-            page += &match name {
-                "policy" => policy.clone(),
-                "title" => style::escape(title.trim_end_matches([':', ' '])),
-                "style" => STYLE.to_owned(),
-                "script" => SCRIPT.to_owned(),
-                "data" => self.data(),
-                _ => String::new(),
-            };
-            page += after;
-        }
-        page
+        let title = title.trim_end_matches([':', ' ']);
+        Document { title, body: BODY, style: STYLE, scripts: &SCRIPTS, data: self.data() }.html()
     }
 
-    /// Returns the numbers as JSON for the script. It contains no `<`, so that no text can end the element that
-    /// it is in.
-    fn data(&self) -> String {
+    /// Returns the numbers for the script.
+    fn data(&self) -> Value {
         let found = &self.attention;
         let (mut scales, mut vectors) = (Vec::new(), Vec::new());
         for &layer in &self.layers {
@@ -211,7 +192,7 @@ impl AttentionView {
             }
         }
         let (a, b) = &self.texts;
-        let data = json!({
+        json!({
             "model": self.model,
             "a": a,
             "b": b,
@@ -224,8 +205,7 @@ impl AttentionView {
             "size": found.head_size,
             "scales": BASE64_STANDARD.encode(scales),
             "vectors": BASE64_STANDARD.encode(vectors),
-        });
-        data.to_string().replace('<', "\\u003c")
+        })
     }
 
     /// Writes the page to a file.
@@ -255,19 +235,15 @@ impl Show for AttentionView {
     fn content(&self) -> Content {
         let (controls, row, most) = FRAME;
         let height = (controls + row * self.tokens.len()).min(most);
-        let html = format!(
-            "<iframe title=\"Attention\" srcdoc=\"{}\" style=\"display:block;width:100%;height:{height}px;\
-             border:0;resize:vertical;overflow:auto\"></iframe>",
-            style::escape(&self.page())
-        );
-        Content::html(html).with_text(format!(
+        let text = format!(
             "attention of {} layers of {} heads over {} tokens: {}\n\
              (a notebook shows it; `.save(\"view.html\")` writes the page for a browser)",
             self.layers.len(),
             self.attention.heads,
             self.tokens.len(),
             self.tokens.join(" ")
-        ))
+        );
+        framed("Attention", &self.page(), height, text)
     }
 }
 

@@ -1,24 +1,5 @@
 // The neuron view: how a head computes its weights for a token, number by number.
 
-const ABOVE = [0x2f, 0x86, 0xd1];
-const BELOW = [0xe0, 0x7b, 0x1f];
-
-// Paints numbers as a row of colours: blue above zero, orange below, stronger for larger numbers.
-function strip(canvas, values, largest) {
-  canvas.width = size;
-  canvas.height = 1;
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(size, 1);
-  for (const [i, value] of values.entries()) {
-    const strength = largest ? Math.sqrt(Math.abs(value) / largest) : 0;
-    image.data.set([...(value < 0 ? BELOW : ABOVE), Math.round(255 * strength)], 4 * i);
-  }
-  context.putImageData(image, 0, 0);
-}
-
-const largest = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-const short = (value) => (value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
-
 class NeuronView {
   name = "Neuron";
   explains =
@@ -136,7 +117,7 @@ class NeuronView {
     const query = queries.subarray(token * size, (token + 1) * size);
     const products = keys.map((value, i) => value * query[i % size]);
     const sums = dots(queries, keys, token);
-    const shares = softmax(sums);
+    const shares = sharesOf(sums);
     Object.assign(this, { keys, queryValues: query, products });
     this.asked.replaceChildren("q of ", tokenText(token));
     const most = {

@@ -1,18 +1,9 @@
 // The numbers of the page: the embedded queries and keys, and the weights that follow from them.
 
-const data = JSON.parse(document.getElementById("data").textContent);
 const { tokens, heads, size } = data;
 const count = tokens.length;
 // The first token of the second text.
 const second = data.second ?? count;
-
-// Decodes base64. Numbers are little-endian, as on every browser's machine.
-function bytes(base64) {
-  const text = atob(base64);
-  const out = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) out[i] = text.charCodeAt(i);
-  return out.buffer;
-}
 
 // (layers, query or key, heads, tokens): the factor of each vector's whole numbers.
 const scales = new Float32Array(bytes(data.scales));
@@ -42,14 +33,8 @@ function dots(queries, keys, token) {
   return out;
 }
 
-// Returns shares of attention: the softmax of the products divided by the square root of the head size.
-function softmax(products) {
-  const scale = 1 / Math.sqrt(size);
-  const most = products.reduce((a, b) => Math.max(a, b), -Infinity);
-  const powers = products.map((x) => Math.exp((x - most) * scale));
-  const sum = powers.reduce((a, b) => a + b, 0);
-  return powers.map((x) => x / sum);
-}
+// Returns shares of attention from the products of a query with the keys.
+const sharesOf = (products) => softmax(products.map((x) => x / Math.sqrt(size)));
 
 // Most weights that are cached: 64 MiB.
 const KEPT = 1 << 24;
@@ -63,7 +48,7 @@ function weights(layer, head) {
   found = new Float32Array(count * count);
   const [queries, keys] = [QUERY, KEY].map((kind) => vectorsOf(layer, kind, head));
   for (let token = 0; token < count; token++) {
-    found.set(softmax(dots(queries, keys, token)), token * count);
+    found.set(sharesOf(dots(queries, keys, token)), token * count);
   }
   while (kept.size && (kept.size + 1) * found.length > KEPT) kept.delete(kept.keys().next().value);
   kept.set(key, found);
@@ -104,5 +89,3 @@ function habit(layer, head) {
   const most = `${percent(best[1])} of its attention goes to ${best[0]}`;
   return best[1] < 0.3 ? `spread out: only ${most}` : most;
 }
-
-const percent = (share) => `${(100 * share).toFixed(1)} %`;

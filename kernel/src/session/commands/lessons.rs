@@ -2,6 +2,7 @@
 
 use cloze::display::Content;
 use cloze::lessons::format::{Cell, CellKind};
+use cloze::lessons::review::{self, Scope};
 use cloze::lessons::{self, Lesson, Progress, answers};
 
 use cloze::view::style::escape;
@@ -21,6 +22,7 @@ pub fn run(
         ":lesson" => lesson(evaluator, argument, sink),
         ":next" => next(evaluator, sink),
         ":yours" => yours(evaluator, argument, sink),
+        ":review" => review(evaluator, argument, sink),
         _ => exercise(evaluator, command, argument, sink),
     }
 }
@@ -57,6 +59,8 @@ fn lesson(evaluator: &mut Evaluator, name: &str, sink: &Sink) -> Result<Outcome,
     if !days.is_empty() {
         about.push(format!("You passed {}.", days.join(", ")));
     }
+    let opening = review::opening(&lesson);
+    about.extend(opening.map(|it| format!("`{it}` asks what you remember of earlier lessons.")));
     about.extend(problem);
     show(sink, text_lines(&about));
     evaluator.course.next_cell = 0;
@@ -95,7 +99,12 @@ fn next(evaluator: &mut Evaluator, sink: &Sink) -> Result<Outcome, CellError> {
     }
     evaluator.course.next_cell = at;
     let Some(cell) = lesson.cells.get(at) else {
-        show_text(sink, "That was the last step of the lesson. `:lesson` lists them all.");
+        let text = format!(
+            "That was the last step of the lesson. `{}` asks five questions about it; `:lesson` lists all \
+             lessons.",
+            review::closing(&lesson)
+        );
+        show_text(sink, &text);
         return Ok(Outcome::default());
     };
     if let Some(id) = cell.exercise() {
@@ -130,6 +139,12 @@ fn next(evaluator: &mut Evaluator, sink: &Sink) -> Result<Outcome, CellError> {
         evaluator.course.next_cell = at + 1;
     }
     Ok(outcome)
+}
+
+/// Asks questions in a cell, which asks the front end for the answers.
+fn review(evaluator: &mut Evaluator, argument: &str, sink: &Sink) -> Result<Outcome, CellError> {
+    Scope::parse(argument).map_err(|error| wrong(&error.to_string()))?;
+    Ok(evaluator.cell(&format!("cloze::lessons::review::cell({argument:?})?;"), sink))
 }
 
 /// Runs the code of earlier exercises: the learner's answer to each, or the solution if there is none.

@@ -45,6 +45,8 @@ const LESSONS: &Table = &[
     (":hint [01.2]", "the exercise's next hint"),
     (":solution [01.2]", "a solution of the exercise"),
     (":yours 01.2 …", "your code of exercises of earlier lessons, or the solutions"),
+    (":review [01]", "asks what is due; with a number, five questions about that lesson"),
+    (":review before 01", "asks three to five questions about the lessons before that one"),
 ];
 
 const SHELL: &Table = &[("!ls", "the shell runs whatever follows the !")];
@@ -77,7 +79,7 @@ fn parse(code: &str) -> Option<Call<'_>> {
 
 /// The names of the session's own commands.
 fn names() -> impl Iterator<Item = &'static str> {
-    const AGAIN: [&str; 2] = [":time 10 CODE", ":check CODE"];
+    const AGAIN: [&str; 3] = [":time 10 CODE", ":check CODE", ":review before 01"];
     let all = CELLS.iter().chain(LESSONS).filter(|(call, _)| !AGAIN.contains(call));
     all.filter_map(|(call, _)| call.split(' ').next())
 }
@@ -110,7 +112,7 @@ fn own_matches(before: &str) -> Option<(usize, Vec<String>)> {
     };
     let lessons = cloze::lessons::all().ok()?.into_iter();
     let all: Vec<String> = match name {
-        ":lesson" => lessons.map(|lesson| lesson.name[..2].to_owned()).collect(),
+        ":lesson" | ":review" => lessons.map(|lesson| lesson.name[..2].to_owned()).collect(),
         ":check" | ":hint" | ":solution" | ":yours" => {
             let exercises = lessons.flat_map(|lesson| lesson.exercises);
             exercises.map(|exercise| exercise.id).collect()
@@ -133,6 +135,11 @@ pub fn needs_no_cell(code: &str) -> bool {
             || (OTHERS.contains(&name) && argument != "all")
             || (name == ":time" && argument.is_empty() && rest.trim().is_empty())
     })
+}
+
+/// Returns whether `code` asks the questions of a lesson: they may stay open.
+pub fn is_review(code: &str) -> bool {
+    parse(code).is_some_and(|call| call.name == ":review")
 }
 
 /// Runs `code` if it is one of the commands above.
@@ -406,6 +413,7 @@ mod tests {
         assert_eq!(found("let a = 1;\n  :he"), Some((13, ":help".into())));
         assert_eq!(found(":hint 01.2"), Some((6, "01.2".into())));
         assert_eq!(found(":lesson 0").map(|(start, _)| start), Some(8));
+        assert_eq!(found(":review 04"), Some((8, "04".into())));
         assert_eq!(found(":opt"), Some((0, String::new())));
         for before in ["", "a", "::std", ":opt 2", "let a = b"] {
             assert_eq!(found(before), None, "{before}");
