@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
+use crate::cli::capstone;
 use crate::cli::shared::checks::refuse;
 use crate::cli::shared::programs;
 use crate::cli::shared::stdio::say;
@@ -65,6 +66,8 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "my-bert")]
         out: PathBuf,
     },
+    /// Train your own model, the crate's defaults and ablations for the same time each, and compare them in a report.
+    Capstone(Box<capstone::Args>),
     /// Show which exercises you have passed, and when.
     Progress {
         /// Print a JSON object on stdout.
@@ -101,6 +104,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             say!("{}\n`cargo run` in {} trains it.", mine.summary, out.display())
         }
+        Command::Capstone(args) => capstone::run(&args),
         Command::Progress { json: true } => progress_as_json(),
         Command::Progress { json: false } => progress_as_table(),
     }

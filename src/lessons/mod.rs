@@ -143,8 +143,8 @@ pub fn steps(full: u64) -> u64 {
 /// Checks the folder with the lessons' sources in a checkout: every file must be a lesson of the course, with
 /// the source that this program was built from, or one of a few others.
 pub fn check_folder(dir: &Path) -> Result<()> {
-    const OTHERS: [&str; 6] =
-        ["README.md", "data", "glossary.md", "map.svg", "rustfmt.toml", "words.txt"];
+    const OTHERS: [&str; 7] =
+        ["README.md", "capstone", "data", "glossary.md", "map.svg", "rustfmt.toml", "words.txt"];
     let entries = std::fs::read_dir(dir).map_err(|e| Error::io(dir, e))?;
     for entry in entries {
         let path = entry.map_err(|e| Error::io(dir, e))?.path();
