@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
-use crate::cli::capstone;
 use crate::cli::shared::checks::refuse;
 use crate::cli::shared::programs;
 use crate::cli::shared::stdio::say;
@@ -59,6 +58,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         times: Option<PathBuf>,
     },
+    /// Train your own model, the crate's defaults and ablations for the same time each, and compare them in a report.
+    Capstone(Box<super::capstone::Args>),
     /// Write your BERT as a crate of its own: your answers to the core lessons, with the lessons' solutions where
     /// you have none.
     Mine {
@@ -66,8 +67,6 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "my-bert")]
         out: PathBuf,
     },
-    /// Train your own model, the crate's defaults and ablations for the same time each, and compare them in a report.
-    Capstone(Box<capstone::Args>),
     /// Show which exercises you have passed, and when.
     Progress {
         /// Print a JSON object on stdout.
@@ -97,6 +96,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             Ok(())
         }
+        Command::Capstone(args) => super::capstone::run(&args),
         Command::Mine { out } => {
             let mine = lessons::mine::write(&out)?;
             for path in &mine.files {
@@ -104,7 +104,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             say!("{}\n`cargo run` in {} trains it.", mine.summary, out.display())
         }
-        Command::Capstone(args) => capstone::run(&args),
         Command::Progress { json: true } => progress_as_json(),
         Command::Progress { json: false } => progress_as_table(),
     }

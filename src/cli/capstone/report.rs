@@ -12,6 +12,7 @@ use crate::train::exam::Mark;
 pub(super) use crate::train::record::REPORT;
 use crate::train::record::lines_in;
 use crate::view::page::{Page, Table};
+use crate::view::style::number;
 use crate::view::{BarChart, LineChart};
 
 /// Writes the report of the runs so far; `running` is whether more follow.
@@ -58,7 +59,7 @@ fn curves(log: &Log, folder: &Path) -> Result<LineChart> {
     })
 }
 
-/// Returns the scores as bars, the learner's in another colour.
+/// Returns the scores as bars, the learner's in the colour of its curve.
 fn bars(log: &Log) -> Vec<String> {
     let chart = |title: &str, unit: &str, value: fn(&Results) -> Option<f64>| {
         let bars = log.done().filter_map(|(run, results)| Some((run, value(results)?)));
@@ -69,8 +70,8 @@ fn bars(log: &Log) -> Vec<String> {
         let chart =
             bars.into_iter().fold(BarChart::new(title).unit(unit), |chart, (run, value)| {
                 match run.choice.name == "yours" {
-                    true => chart.beside(&run.choice.title, value),
-                    false => chart.bar(&run.choice.title, value),
+                    true => chart.bar(&run.choice.title, value),
+                    false => chart.beside(&run.choice.title, value),
                 }
             });
         Some(chart.svg())
@@ -170,12 +171,16 @@ fn tables(log: &Log) -> Vec<Table> {
         table(&heading, &|_, it| Some(score_text(it))),
         table("Work", &|run, it| {
             let (steps, seconds) = (run.steps.unwrap_or_default(), run.seconds);
-            let (speed, parameters) = (it.tokens_per_s, it.parameters);
+            let [steps, speed, parameters] =
+                [steps as f64, it.tokens_per_s.round(), it.parameters as f64].map(number);
             Some(format!(
-                "{steps} steps in {seconds:.0} s, {speed:.0} tokens/s, {parameters} parameters"
+                "{steps} steps in {seconds:.0} s, {speed} tokens/s, {parameters} parameters"
             ))
         }),
-        table("Options of pretrain", &|run, _| Some(run.choice.words.join(" "))),
+        table("Options of pretrain", &|run, _| {
+            let words = run.choice.words.join(" ");
+            Some(if words.is_empty() { "none".into() } else { words })
+        }),
         conditions(log, yours.as_ref()),
         machine,
     ]
@@ -188,7 +193,10 @@ fn conditions(log: &Log, mark: Option<&Mark>) -> Table {
     let trials: f64 = log.runs.iter().map(|run| run.trial_seconds).sum();
     let mut table = Table::new("Conditions of all runs")
         .row("text", text)
-        .row("held out", format!("{} tokens, which no run trains on", log.held_out_tokens))
+        .row(
+            "held out",
+            format!("{} tokens, which no run trains on", number(log.held_out_tokens as f64)),
+        )
         .row("time of a run", format!("{:.0} s with its trial", log.share()))
         .row("time of all trials", format!("{trials:.0} s"))
         .row("task", &log.finetune);
