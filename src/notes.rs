@@ -35,6 +35,14 @@ pub fn is_silent() -> bool {
     SILENT.load(Ordering::Relaxed)
 }
 
+/// Prints no messages while `work` runs.
+pub fn silently<T>(work: impl FnOnce() -> T) -> T {
+    let before = SILENT.swap(true, Ordering::Relaxed);
+    let result = work();
+    SILENT.store(before, Ordering::Relaxed);
+    result
+}
+
 /// From now on, keeps messages in place of printing them, for tests that run commands in this process. Returns those
 /// that were kept so far.
 pub fn keep() -> String {

@@ -78,7 +78,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         first_seq: None,
         teacher: Some(Teacher::new(teacher, recipe)?),
     };
-    args.run.train(begun, start, &origin)
+    args.run.train(begun, start, &origin)?.print(&args.run)
 }
 
 impl Args {

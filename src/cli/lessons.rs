@@ -65,6 +65,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         times: Option<PathBuf>,
     },
+    /// Train your own model, the crate's defaults and ablations for the same time each, and compare them in a report.
+    Capstone(Box<super::capstone::Args>),
     /// Write your BERT as a crate of its own: your answers to the core lessons, with the lessons' solutions where
     /// you have none.
     Mine {
@@ -105,6 +107,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             Ok(())
         }
+        Command::Capstone(args) => super::capstone::run(&args),
         Command::Mine { out } => {
             let mine = lessons::mine::write(&out)?;
             for path in &mine.files {

@@ -2,6 +2,7 @@
 
 mod attention;
 mod bench;
+mod capstone;
 mod convert;
 mod data;
 mod distill;

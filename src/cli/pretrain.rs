@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use crate::cli::shared::checks::{positive, refuse};
-use crate::cli::shared::pretraining::{Begun, Origin, RunArgs};
+use crate::cli::shared::pretraining::{Begun, Origin, RunArgs, Summary};
 use crate::cli::shared::size::{config_of, is_file};
 use crate::cli::shared::{memory, records};
 use crate::data::Packing;
@@ -15,7 +15,7 @@ use crate::model::weights::{self, Model, wordpiece_of};
 use crate::model::{Config, Layout};
 use crate::note;
 use crate::text::{Casing, WordPiece};
-use crate::train::pretraining::{Start, first_seq, new_config, paragraphs, parts};
+use crate::train::pretraining::{Start, first_seq, new_config, parts, usual_pieces, vocabulary_of};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -62,6 +62,11 @@ enum Sentences {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    train(&args)?.print(&args.run)
+}
+
+/// Trains the model, measures it, and writes it.
+pub(crate) fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let folder = args.init.as_deref().map(hub::folder_of).transpose()?;
     let begun = args.run.begin(folder.as_deref())?;
@@ -73,7 +78,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 impl Args {
-    fn check(&self) -> Result<()> {
+    /// Checks the values of the options.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.run.check()?;
         positive("--initializer-range", self.initializer_range.unwrap_or(1.0))?;
         if self.sentences.is_some() && self.pairs() {
             refuse!("--sentences says how text without pairs is cut: it needs --no-nsp");
@@ -173,11 +180,9 @@ impl Args {
             Some(path) => WordPiece::from_file(path, casing),
             None if begun.state.is_some() => WordPiece::from_file(&self.run.out, None),
             None => {
-                let default = if self.run.text.is_empty() { 2000 } else { 8000 };
-                let size = self.vocab_size.unwrap_or(default);
+                let size = self.vocab_size.unwrap_or(usual_pieces(!self.run.text.is_empty()));
                 note!("training a vocabulary of up to {size} pieces");
-                let texts = paragraphs(&self.run.text)?.map(|p| p.map(|p| p.text));
-                WordPiece::train(texts, size, casing.unwrap_or(Casing::Uncased))
+                vocabulary_of(&self.run.text, size, casing.unwrap_or(Casing::Uncased))
             }
         }
     }

@@ -149,8 +149,16 @@ pub fn steps(full: u64) -> u64 {
 /// the source that this program was built from, or one of a few others. The folder `questions` is checked in the
 /// same way.
 pub fn check_folder(dir: &Path) -> Result<()> {
-    const OTHERS: [&str; 7] =
-        ["README.md", "data", "glossary.md", "map.svg", "questions", "rustfmt.toml", "words.txt"];
+    const OTHERS: [&str; 8] = [
+        "README.md",
+        "capstone",
+        "data",
+        "glossary.md",
+        "map.svg",
+        "questions",
+        "rustfmt.toml",
+        "words.txt",
+    ];
     compare(dir, ".rs", &OTHERS, &SOURCES, "is no lesson of the course")?;
     let questions = dir.join("questions");
     match questions.is_dir() {

@@ -9,6 +9,7 @@ mod chart;
 pub mod checkpoint;
 mod corpus;
 pub mod distill;
+pub mod exam;
 pub mod finetune;
 pub mod finetuning;
 pub mod guard;

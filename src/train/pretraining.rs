@@ -68,6 +68,25 @@ pub fn new_config(size: Size) -> Config {
     config
 }
 
+/// Returns the longest sequence of a run, in tokens, unless another one is set: the sentences of Cloze's own corpus,
+/// which is used without a text of one's own, are short.
+pub fn usual_seq(own_text: bool) -> usize {
+    if own_text { 128 } else { 40 }
+}
+
+/// Returns the most pieces of a new vocabulary, unless another number is set.
+pub fn usual_pieces(own_text: bool) -> usize {
+    if own_text { 8000 } else { 2000 }
+}
+
+/// Trains a vocabulary of at most this many pieces from a text; from Cloze's own corpus if there is none.
+///
+/// # Errors
+/// If a file can't be read, or if the text is too short.
+pub fn vocabulary_of(text: &[PathBuf], pieces: usize, casing: Casing) -> Result<WordPiece> {
+    WordPiece::train(paragraphs(text)?.map(|p| p.map(|p| p.text)), pieces, casing)
+}
+
 /// Returns the parts of a model that learns from text packed in this way.
 pub fn parts(packing: Packing) -> &'static [Part] {
     match packing {
@@ -292,7 +311,7 @@ impl PretrainingBuilder {
             None => self.new_model()?,
         };
         let config = &start.config;
-        let seq = self.seq.unwrap_or(if self.has_text() { 128 } else { 40 });
+        let seq = self.seq.unwrap_or_else(|| usual_seq(self.has_text()));
         if seq > config.positions() {
             return Err(Error::Usage(format!(
                 "sequences of {seq} tokens: the model has only {} positions",
@@ -343,10 +362,8 @@ impl PretrainingBuilder {
         let wordpiece = match self.vocabulary.as_ref().or(stored) {
             Some(wordpiece) => wordpiece.clone(),
             None => {
-                let default = if self.text.is_empty() { 2000 } else { 8000 };
-                let size = self.vocabulary_size.unwrap_or(default);
-                let texts = paragraphs(&self.text)?.map(|p| p.map(|p| p.text));
-                WordPiece::train(texts, size, Casing::Uncased)?
+                let pieces = self.vocabulary_size.unwrap_or(usual_pieces(!self.text.is_empty()));
+                vocabulary_of(&self.text, pieces, Casing::Uncased)?
             }
         };
         let (packing, seed) = (self.options.packing, self.options.seed);

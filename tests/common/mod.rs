@@ -21,7 +21,7 @@ pub fn cloze() -> Command {
 
 /// Splits a command line into its words. No path in a test contains a space.
 pub fn words(line: &str) -> Vec<String> {
-    line.split(' ').map(str::to_owned).collect()
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
 fn run<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> (Command, Output) {

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod capstone;
 mod distill;
 mod frozen;
 mod glue;

@@ -15,6 +15,7 @@ use self::frozen::{FrozenArgs, Head};
 use self::recipe::{Recipe, RecipeArgs};
 use self::run::Runner;
 use self::selection::{Selection, SelectionArgs};
+pub(crate) use self::summary::Trained;
 use super::shared::checks::{at_least_one, refuse, share};
 use super::shared::classes;
 use super::shared::memory;
@@ -111,7 +112,12 @@ type DevFiles = (Vec<(&'static str, PathBuf)>, Option<Split>);
 /// The name of a development file's results, and its rows.
 type Measured = (&'static str, Box<dyn Dataset>);
 
-pub(crate) fn run(mut args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
+    train(args)?.print()
+}
+
+/// Trains, measures, and writes the model.
+pub(crate) fn train(mut args: Args) -> Result<Trained> {
     args.check()?;
     args.model = hub::folder_of(&args.model)?;
     args.check_out()?;
@@ -187,7 +193,8 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
         }
     };
     advice::print(runs.kept(), &recipe);
-    summary::print(&args, task.as_ref(), train.rows(), &runs)
+    let rows = train.rows();
+    Ok(Trained { metric: selection.metric, args, task, rows, runs })
 }
 
 impl Args {
@@ -195,7 +202,8 @@ impl Args {
         Shareable { engine: self.training.engine.run, out: Some(&mut self.out) }
     }
 
-    fn check(&self) -> Result<()> {
+    /// Checks the values of the options.
+    pub(crate) fn check(&self) -> Result<()> {
         if self.frozen.on() && Ranks::of_process().size() > 1 {
             refuse!("--frozen: the encoder's vectors are computed once; start a single process");
         }
@@ -216,6 +224,11 @@ impl Args {
         at_least_one([("--limit", self.limit.unwrap_or(1) as u64), ("--seeds", self.seeds)])?;
         self.recipe.check()?;
         self.training.check()
+    }
+
+    /// Returns with how many seeds the command trains.
+    pub(crate) fn seeds(&self) -> u64 {
+        self.seeds
     }
 
     /// Downloads the data sets of the Hub, and puts their files in the place of their names.

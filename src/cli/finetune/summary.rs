@@ -29,66 +29,99 @@ pub(crate) fn chart(out: &Path, task: &dyn Task, run: &Run) -> Result<()> {
         .save(folder.join("loss.svg"))
 }
 
-/// Prints the results.
-pub(crate) fn print(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()> {
-    let kept = runs.kept();
-    let several = Several::of(&runs.done, kept.learning_rate);
-    if args.training.json {
-        let mut object = json!({"task": task.name(), "rows": rows});
-        if let (Value::Object(all), Value::Object(own)) = (&mut object, kept.json()) {
-            all.extend(own);
+/// The results of a command.
+pub(crate) struct Trained {
+    pub(super) args: Args,
+    pub(super) task: Box<dyn Task>,
+    /// The rows that the model was trained on.
+    pub(super) rows: usize,
+    pub(super) runs: Runs,
+    /// The name of the score that compares models.
+    pub(crate) metric: String,
+}
+
+impl Trained {
+    /// Returns whether a run was stopped before its last step.
+    pub(crate) fn stopped(&self) -> bool {
+        self.runs.unfinished().is_some()
+    }
+
+    /// Returns the mean scores on the first development file and their deviation, or those of the only run.
+    pub(crate) fn scores(&self) -> (Scores, Option<Scores>) {
+        match self.several() {
+            Some(Several { mean, deviation, .. }) => (mean, Some(deviation)),
+            None => {
+                let scores = self.runs.kept().scores.first();
+                (scores.map(|(_, scores)| scores.clone()).unwrap_or_default(), None)
+            }
         }
-        if runs.done.len() > 1 {
-            object["runs"] = runs.done.iter().map(Run::json).collect();
-        }
-        if let Some(several) = &several {
-            object["seeds"] = several.seeds.into();
-            object["mean"] = Value::Object(several.mean.clone());
-            object["deviation"] = Value::Object(several.deviation.clone());
-        }
-        object["stopped"] = runs.unfinished().is_some().into();
-        say!("{object}")?;
-    } else {
-        say!(
-            "{} steps on {rows} rows in {:.1} s, {:.0} tokens/s; loss of the last steps {:.3}",
-            kept.outcome.done(),
-            kept.outcome.training.as_secs_f64(),
-            kept.outcome.tokens_per_s(),
-            kept.outcome.last_loss(),
-        )?;
-        if let Some(epoch) = kept.kept {
-            say!("the model of epoch {epoch} was kept")?;
-        }
-        if let Some(epoch) = kept.outcome.ended_early {
+    }
+
+    fn several(&self) -> Option<Several> {
+        Several::of(&self.runs.done, self.runs.kept().learning_rate)
+    }
+
+    /// Prints the results.
+    pub(crate) fn print(&self) -> Result<()> {
+        let Self { args, task, rows, runs, .. } = self;
+        let (kept, several) = (runs.kept(), self.several());
+        if args.training.json {
+            let mut object = json!({"task": task.name(), "rows": rows});
+            if let (Value::Object(all), Value::Object(own)) = (&mut object, kept.json()) {
+                all.extend(own);
+            }
+            if runs.done.len() > 1 {
+                object["runs"] = runs.done.iter().map(Run::json).collect();
+            }
+            if let Some(several) = &several {
+                object["seeds"] = several.seeds.into();
+                object["mean"] = Value::Object(several.mean.clone());
+                object["deviation"] = Value::Object(several.deviation.clone());
+            }
+            object["stopped"] = runs.unfinished().is_some().into();
+            say!("{object}")?;
+        } else {
             say!(
-                "the run ended after epoch {epoch}: no epoch was better for as long as --patience allows"
+                "{} steps on {rows} rows in {:.1} s, {:.0} tokens/s; loss of the last steps {:.3}",
+                kept.outcome.done(),
+                kept.outcome.training.as_secs_f64(),
+                kept.outcome.tokens_per_s(),
+                kept.outcome.last_loss(),
             )?;
+            if let Some(epoch) = kept.kept {
+                say!("the model of epoch {epoch} was kept")?;
+            }
+            if let Some(epoch) = kept.outcome.ended_early {
+                say!(
+                    "the run ended after epoch {epoch}: no epoch was better for as long as --patience allows"
+                )?;
+            }
+            for (name, scores) in &kept.scores {
+                say!("{name}: {}", line(scores))?;
+            }
+            if let Some(report) = &kept.report {
+                say!("{}", classes::text(report))?;
+            }
+            if let Some(several) = &several {
+                say!("mean of {} seeds: {}", several.seeds, line(&several.mean))?;
+                say!("standard deviation: {}", line(&several.deviation))?;
+            }
+            let out = args.out.display();
+            say!("model in {out}, its curves in {out}/trainer/report.html")?;
         }
-        for (name, scores) in &kept.scores {
-            say!("{name}: {}", line(scores))?;
+        if kept.outcome.skipped > 0 {
+            note!("{} steps were left out", kept.outcome.skipped);
         }
-        if let Some(report) = &kept.report {
-            say!("{}", classes::text(report))?;
+        if let Some(run) = runs.unfinished() {
+            let (done, planned) = (run.outcome.done(), run.outcome.planned);
+            let of = match args.several() {
+                true => format!(" of the run with seed {}", run.seed),
+                false => String::new(),
+            };
+            note_stopped(done, planned, &of);
         }
-        if let Some(several) = &several {
-            say!("mean of {} seeds: {}", several.seeds, line(&several.mean))?;
-            say!("standard deviation: {}", line(&several.deviation))?;
-        }
-        let out = args.out.display();
-        say!("model in {out}, its curves in {out}/trainer/report.html")?;
+        Ok(())
     }
-    if kept.outcome.skipped > 0 {
-        note!("{} steps were left out", kept.outcome.skipped);
-    }
-    if let Some(run) = runs.unfinished() {
-        let (done, planned) = (run.outcome.done(), run.outcome.planned);
-        let of = match args.several() {
-            true => format!(" of the run with seed {}", run.seed),
-            false => String::new(),
-        };
-        note_stopped(done, planned, &of);
-    }
-    Ok(())
 }
 
 /// Mean and standard deviation over two or more seeds with one learning rate.

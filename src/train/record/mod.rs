@@ -269,6 +269,16 @@ impl Report for Records {
     }
 }
 
+/// Reads the lines that a run wrote into its folder of records, up to the first damaged one.
+///
+/// # Errors
+/// If the file can't be read.
+pub fn lines_in(folder: &Path) -> Result<Vec<Map<String, Value>>> {
+    let path = folder.join(METRICS);
+    let text = fs::read_to_string(&path).map_err(|e| Error::io(&path, e))?;
+    Ok(text.lines().map_while(|line| serde_json::from_str(line).ok()).collect())
+}
+
 /// Returns the step of a report and its numbers by name.
 fn taken_apart(report: &impl Serialize) -> (u64, Vec<(String, f64)>) {
     let mut step = 0;

@@ -22,8 +22,9 @@ use crate::text::WordPiece;
 use crate::train::checkpoint;
 use crate::train::identity::Recipe;
 use crate::train::pretrain::State;
-use crate::train::pretraining::{PHASE_SHARE, Pretraining, Start};
+use crate::train::pretraining::{PHASE_SHARE, Pretraining, Start, usual_seq};
 use crate::train::{Pretrainer, Records, Report, Settings, Stop, Teacher};
+pub(crate) use summary::Summary;
 
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
@@ -143,7 +144,7 @@ impl RunArgs {
         Shareable { engine: self.training.engine.run, out: Some(&mut self.out) }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         at_least_one([
             ("--steps", self.steps),
             ("--batch", self.batch as u64),
@@ -182,8 +183,7 @@ impl RunArgs {
 
     /// Returns the longest sequence. Our own corpus needs only short ones.
     fn seq(&self) -> usize {
-        let default = if self.source().is_empty() { 40 } else { 128 };
-        self.seq.unwrap_or(default)
+        self.seq.unwrap_or_else(|| usual_seq(!self.source().is_empty()))
     }
 
     /// Returns the longest sequence of the first phase, by default `usual`.
@@ -192,7 +192,7 @@ impl RunArgs {
     }
 
     /// Trains the model in `start`, measures it, and writes it.
-    pub(crate) fn train(&self, begun: Begun, mut start: Start, origin: &Origin) -> Result<()> {
+    pub(crate) fn train(&self, begun: Begun, mut start: Start, origin: &Origin) -> Result<Summary> {
         let seq = self.seq();
         let options = &self.training;
         options.set_dropout(&mut start.config);
@@ -260,7 +260,7 @@ impl RunArgs {
         records.end();
         self.card(about, &model, trainer, &evaluation).write(&self.out)?;
         let seconds = begun.started.elapsed().as_secs_f64();
-        summary::print(self, trainer, &evaluation, baselines, seconds)
+        Summary::of(self, trainer, evaluation, baselines, seconds)
     }
 
     fn options(&self, packing: Packing) -> PretrainingOptions {

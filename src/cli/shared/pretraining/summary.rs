@@ -48,57 +48,88 @@ impl Baselines {
     }
 }
 
-/// Saves the run's chart and prints the results.
-pub(crate) fn print(
-    args: &RunArgs,
-    trainer: &mut Pretrainer,
-    evaluation: &EvalReport,
-    baselines: Baselines,
+/// The results of a run.
+pub(crate) struct Summary {
+    steps: u64,
+    planned: u64,
+    loss_first: f64,
+    loss_last: f64,
+    pub(crate) tokens_per_s: f64,
     seconds: f64,
-) -> Result<()> {
-    let Baselines { uniform, unigram } = baselines;
-    let stopped = trainer.step() < args.steps;
-    let history = trainer.history();
-    let chart = pretraining_chart(history, uniform, unigram);
-    chart.save(args.out.join("trainer").join("loss.svg"))?;
-    let loss_first = history.steps.first().map_or(0.0, |s| s.loss);
-    // The mean of ten batches: a single one is noisy.
-    let loss_last = mean(history.steps.latest(10).map(|s| s.loss));
-    let tokens_per_s = history.tokens_per_s();
-    let teacher = trainer.evaluate_teacher()?;
-    if args.training.json {
-        let object = json!({
-            "steps": trainer.step(),
-            "stopped": stopped,
-            "loss_first": loss_first,
-            "loss_last": loss_last,
-            "tokens_per_s": tokens_per_s,
-            "seconds": seconds,
-            "uniform_loss": uniform,
-            "unigram_entropy": unigram,
-            "eval": object(evaluation),
-            "teacher": teacher.as_ref().map(object),
-        });
-        say!("{object}")?;
-    } else {
-        say!(
-            "{} steps in {seconds:.0} s, {tokens_per_s:.0} tokens/s; loss {loss_first:.3} -> {loss_last:.3}",
-            trainer.step()
-        )?;
-        say!(
-            "held out: {} (loss of a uniform guess {uniform:.3}, unigram {unigram:.3})",
-            measured(evaluation)
-        )?;
-        if let Some(teacher) = &teacher {
-            say!("the teacher, held out: {}", measured(teacher))?;
+    baselines: Baselines,
+    evaluation: EvalReport,
+    teacher: Option<EvalReport>,
+}
+
+impl Summary {
+    /// Saves the run's chart and returns its results.
+    pub(crate) fn of(
+        args: &RunArgs,
+        trainer: &mut Pretrainer,
+        evaluation: EvalReport,
+        baselines: Baselines,
+        seconds: f64,
+    ) -> Result<Self> {
+        let teacher = trainer.evaluate_teacher()?;
+        let history = trainer.history();
+        let chart = pretraining_chart(history, baselines.uniform, baselines.unigram);
+        chart.save(args.out.join("trainer").join("loss.svg"))?;
+        Ok(Self {
+            steps: trainer.step(),
+            planned: args.steps,
+            loss_first: history.steps.first().map_or(0.0, |s| s.loss),
+            // The mean of ten batches: a single one is noisy.
+            loss_last: mean(history.steps.latest(10).map(|s| s.loss)),
+            tokens_per_s: history.tokens_per_s(),
+            seconds,
+            baselines,
+            evaluation,
+            teacher,
+        })
+    }
+
+    /// Returns whether the run was stopped before its last step.
+    pub(crate) fn stopped(&self) -> bool {
+        self.steps < self.planned
+    }
+
+    /// Prints the results.
+    pub(crate) fn print(&self, args: &RunArgs) -> Result<()> {
+        let Self { steps, loss_first, loss_last, tokens_per_s, seconds, .. } = *self;
+        let (Baselines { uniform, unigram }, teacher) = (self.baselines, &self.teacher);
+        if args.training.json {
+            let object = json!({
+                "steps": steps,
+                "stopped": self.stopped(),
+                "loss_first": loss_first,
+                "loss_last": loss_last,
+                "tokens_per_s": tokens_per_s,
+                "seconds": seconds,
+                "uniform_loss": uniform,
+                "unigram_entropy": unigram,
+                "eval": object(&self.evaluation),
+                "teacher": teacher.as_ref().map(object),
+            });
+            say!("{object}")?;
+        } else {
+            say!(
+                "{steps} steps in {seconds:.0} s, {tokens_per_s:.0} tokens/s; loss {loss_first:.3} -> {loss_last:.3}"
+            )?;
+            say!(
+                "held out: {} (loss of a uniform guess {uniform:.3}, unigram {unigram:.3})",
+                measured(&self.evaluation)
+            )?;
+            if let Some(teacher) = teacher {
+                say!("the teacher, held out: {}", measured(teacher))?;
+            }
+            let out = args.out.display();
+            say!("model in {out}, its curves in {out}/trainer/report.html")?;
         }
-        let out = args.out.display();
-        say!("model in {out}, its curves in {out}/trainer/report.html")?;
+        if self.stopped() {
+            note_stopped(steps, self.planned, "");
+        }
+        Ok(())
     }
-    if stopped {
-        note_stopped(trainer.step(), args.steps, "");
-    }
-    Ok(())
 }
 
 /// Converts a measurement to JSON; values that were not measured are null.
