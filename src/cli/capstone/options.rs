@@ -257,7 +257,7 @@ mod tests {
             assert!(message.contains(part) && !message.contains('\n'), "{message}");
         }
         for (given, part) in [
-            ("no-such-task", "--finetune: invalid value 'no-such-task'"),
+            ("no-such-task", "--finetune: there is no task \"no-such-task\""),
             ("mrpc", "--finetune: --data DIR is needed"),
             ("mrpc --data d --model m", "--model can't be chosen"),
         ] {
