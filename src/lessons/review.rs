@@ -17,7 +17,7 @@ use crate::view::display::{self, Content};
 use crate::view::input;
 use crate::view::style::escape;
 
-/// How many questions a review asks, if it is not told otherwise.
+/// How many questions a review asks by default.
 pub const COUNT: usize = 5;
 
 /// How many questions a lesson opens with, if fewer are due.

@@ -53,6 +53,37 @@ def chromium(add_cleanup):
     return browser
 
 
+@unittest.skipIf(sync_playwright is None, "playwright is not installed")
+class WithPages(unittest.TestCase):
+    """A folder for pages that stand alone, and a browser for them, for the tests of a class."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.browser = chromium(cls.addClassCleanup)
+
+    def observed(self, path, width=1280, height=820, scheme="light"):
+        """Opens a page and returns it with the errors that it will report and the addresses that it will ask for."""
+        page = self.browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        self.addCleanup(page.close)
+        complaints, asked = [], []
+        # Chromium warns about reading canvases, which only tests do.
+        page.on("console", lambda message: message.type != "warning" and complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        return page, complaints, asked
+
+    def quiet(self, path, **options):
+        """Opens a page that must report no errors and send no requests until the test ends."""
+        page, complaints, asked = self.observed(path, **options)
+        self.addCleanup(lambda: self.assertEqual((complaints, asked), ([], [path.as_uri()])))
+        return page
+
+
 class Lab:
     """A JupyterLab, or a Notebook, with its own folder, settings and port."""
 

@@ -10,10 +10,9 @@ import math
 import os
 import pathlib
 import subprocess
-import tempfile
 import unittest
 
-from browser import chromium, expect, sync_playwright
+from browser import WithPages, expect
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLOZE = ROOT / "target" / "debug" / "cloze"
@@ -34,16 +33,12 @@ def attention(model, out, *texts, options=()):
     return json.loads(run.stdout)
 
 
-@unittest.skipIf(sync_playwright is None, "playwright is not installed")
-class AttentionPageTest(unittest.TestCase):
+class AttentionPageTest(WithPages):
     """Each test has its own page, which must not report errors or send requests."""
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        cls.browser = chromium(cls.addClassCleanup)
+        super().setUpClass()
         cls.found = attention(FIXTURE, cls.folder / "pair.html", A, B)
         # 12 layers of 12 heads, a size that has no type, and texts of 100 words.
         config = json.loads((FIXTURE / "config.json").read_text(encoding="utf-8"))
@@ -64,22 +59,8 @@ class AttentionPageTest(unittest.TestCase):
         cls.large = attention(cls.folder / "large", cls.folder / "large.html", words * 3, words * 4)
 
     def opened(self, name="pair.html", width=1280, scheme="light"):
-        page = self.browser.new_page(viewport={"width": width, "height": 820}, color_scheme=scheme)
-        self.addCleanup(page.close)
-        complaints, asked = [], []
-        # Chromium warns about reading canvases, which only these tests do.
-        page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        address = (self.folder / name).as_uri()
-        page.goto(address)
+        page = self.quiet(self.folder / name, width=width, scheme=scheme)
         expect(page.locator("[role=tab][aria-selected=true]")).to_have_count(1)
-
-        def quiet():
-            self.assertEqual(complaints, [])
-            self.assertEqual(asked, [address])
-
-        self.addCleanup(quiet)
         return page
 
     def shares(self, root, rows="aside li"):

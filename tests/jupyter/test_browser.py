@@ -217,16 +217,20 @@ class BrowserTest(WithNotebook):
             button.click()
             expect(button).to_have_text(square)
 
-    def test_run_all_stops_at_a_panic(self):
-        self.write("let first = 1;\nfirst")
-        for count, code in ((2, 'panic!("stop here")'), (3, "2")):
+    def run_all(self, first, *others):
+        """Writes cells, chooses "Run All Cells" in the menu, and returns the cells."""
+        self.write(first)
+        for count, code in enumerate(others, 2):
             for key in ("Escape", "b"):
                 self.keys.press(key)
             expect(self.cells).to_have_count(count)
             self.write(code)
         self.page.locator(".lm-MenuBar-item", has_text=re.compile(r"^Run$")).click()
         self.page.locator('.lm-Menu-item[data-command="runmenu:run-all"]').click()
-        first, wrong, after = (self.cells.nth(n) for n in range(3))
+        return [self.cells.nth(n) for n in range(1 + len(others))]
+
+    def test_run_all_stops_at_a_panic(self):
+        first, wrong, after = self.run_all("let first = 1;\nfirst", 'panic!("stop here")', "2")
         self.done(wrong)
         expect(first.locator(".jp-OutputArea-output")).to_have_text("1")
         expect(wrong.locator(".jp-OutputArea-output")).to_contain_text("stop here")
@@ -235,15 +239,7 @@ class BrowserTest(WithNotebook):
         expect(after.locator(".jp-OutputArea-output")).to_have_count(0)
 
     def test_run_all_does_not_wait_at_the_questions_of_a_lesson(self):
-        self.write(":review 04")
-        for count, code in ((2, "6 * 7"), (3, ":review 05")):
-            for key in ("Escape", "b"):
-                self.keys.press(key)
-            expect(self.cells).to_have_count(count)
-            self.write(code)
-        self.page.locator(".lm-MenuBar-item", has_text=re.compile(r"^Run$")).click()
-        self.page.locator('.lm-Menu-item[data-command="runmenu:run-all"]').click()
-        review, other, last = (self.cells.nth(n) for n in range(3))
+        review, other, last = self.run_all(":review 04", "6 * 7", ":review 05")
         expect(self.done(last).locator("details")).to_have_count(5)
         expect(other.locator(".jp-OutputArea-output")).to_have_text("42")
         answers = review.locator("details")

@@ -6,12 +6,11 @@ Needs Chromium and Playwright as browser.py does, and `cloze` built.
 import csv
 import pathlib
 import subprocess
-import tempfile
 import unittest
 
 import mistune
 
-from browser import chromium, expect, sync_playwright
+from browser import WithPages, expect
 
 CLOZE = pathlib.Path(__file__).resolve().parents[2] / "target" / "debug" / "cloze"
 SCRIPT = "window.attacked=true"
@@ -26,14 +25,10 @@ def cloze(*arguments):
     assert done.returncode == 0, done.stderr
 
 
-@unittest.skipIf(sync_playwright is None, "playwright is not installed")
-class HostilePages(unittest.TestCase):
+class HostilePages(WithPages):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        cls.browser = chromium(cls.addClassCleanup)
+        super().setUpClass()
         rows = cls.folder / f"{IMAGE}.csv"
         with open(rows, "w", encoding="utf-8", newline="") as file:
             table = csv.writer(file)
@@ -53,14 +48,7 @@ class HostilePages(unittest.TestCase):
 
     def opened(self, path):
         """Opens a page and returns it with what it complained of and asked for."""
-        page = self.browser.new_page()
-        self.addCleanup(page.close)
-        complaints, asked = [], []
-        page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(path.as_uri())
+        page, complaints, asked = self.observed(path)
         page.wait_for_timeout(300)
         self.assertFalse(page.evaluate("'attacked' in window"), path)
         return page, complaints, asked

@@ -10,10 +10,9 @@ import json
 import pathlib
 import re
 import subprocess
-import tempfile
 import unittest
 
-from browser import chromium, expect, sync_playwright
+from browser import WithPages, expect
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLOZE = ROOT / "target" / "debug" / "cloze"
@@ -29,16 +28,12 @@ def cloze(*arguments, stdin=None):
     return run.stdout
 
 
-@unittest.skipIf(sync_playwright is None, "playwright is not installed")
-class PicturesTest(unittest.TestCase):
+class PicturesTest(WithPages):
     """Each test has its own page, which must not report errors or send requests."""
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        cls.browser = chromium(cls.addClassCleanup)
+        super().setUpClass()
         for name in NAMES:
             cloze("lessons", "picture", name, "--out", cls.folder / f"{name}.html")
         follow = ["lessons", "picture", "token", "--text", TEXT, "--answer", "door"]
@@ -47,21 +42,8 @@ class PicturesTest(unittest.TestCase):
             cloze(*follow, "--after", f"{after:02}", "--out", cls.folder / f"after-{after}.html")
 
     def opened(self, name, width=1100, scheme="light"):
-        page = self.browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.addCleanup(page.close)
-        complaints, asked = [], []
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        address = (self.folder / f"{name}.html").as_uri()
-        page.goto(address)
+        page = self.quiet(self.folder / f"{name}.html", width=width, height=900, scheme=scheme)
         expect(page.locator("h1")).not_to_be_empty()
-
-        def quiet():
-            self.assertEqual(complaints, [])
-            self.assertEqual(asked, [address])
-
-        self.addCleanup(quiet)
         return page
 
     def column(self, root, index):
