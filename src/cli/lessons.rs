@@ -147,7 +147,7 @@ fn tracks(all: &[Lesson]) -> impl Iterator<Item = (Track, Vec<&Lesson>)> {
     Track::ALL.into_iter().map(of)
 }
 
-/// Returns how many questions are due, after `before`; nothing if none is.
+/// Returns `before` and how many questions are due; an empty text if no question is due.
 fn due(count: usize, before: &str) -> String {
     match count {
         0 => String::new(),

@@ -33,7 +33,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if recall::path().is_none() {
-        refuse!("review keeps your answers in your data folder, and there is none: set HOME");
+        refuse!(
+            "review keeps your answers in your data folder, which is unknown: set HOME or CLOZE_DATA"
+        );
     }
     let breaks = io::stdout().is_terminal();
     let mut terminal = Terminal { input: io::stdin().lock(), output: io::stdout().lock(), breaks };

@@ -92,7 +92,7 @@ pub fn all() -> Result<Vec<Question>> {
     Ok(all)
 }
 
-/// Returns the questions of the test before and after the core; none is in a lesson.
+/// Returns the questions of the test before and after the core. No lesson asks them.
 ///
 /// # Errors
 /// If the file is not valid.

@@ -81,7 +81,7 @@ impl Picture {
     /// Returns the picture of that name.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no picture has this name.
     pub fn named(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|picture| picture.name() == name).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");

@@ -79,7 +79,7 @@ impl<'a> Traced<'a> {
         Ok(Self { model, engine })
     }
 
-    /// Returns all numbers for the page; the answer is the model's best guess if none is given.
+    /// Returns all numbers for the page. Without an answer, the model's best guess takes its place.
     pub fn numbers(
         &mut self,
         wordpiece: &WordPiece,
