@@ -28,7 +28,7 @@ pub enum Watch {
 /// Bytes that a measurement reads beforehand: several times the second-level cache of an H200.
 pub const FLUSH: u64 = 256 << 20;
 
-/// Measurements after which the times are read: the device remembers 1,024 marks.
+/// Measurements after which the times are read: the device remembers only some thousands of marks.
 const UNREAD: usize = 400;
 
 /// A kernel's launch, a product, a copy or a fill.

@@ -45,8 +45,8 @@ pub struct Args {
     /// With --gpu-selftest: only checks whose name contains this text
     #[arg(long = "match", requires = "gpu_selftest", value_name = "TEXT")]
     matching: Option<String>,
-    /// With --emulate: a few of the cases
-    #[arg(long, requires = "emulate")]
+    /// With --gpu-selftest: a few small cases, as for a run under compute-sanitizer
+    #[arg(long, requires = "gpu_selftest")]
     short: bool,
     /// Run one section as another process' worker
     #[arg(long, requires = "gpu_selftest", hide = true)]
@@ -80,9 +80,9 @@ impl Args {
 
     fn scale(&self) -> Scale {
         match (self.emulate, self.short) {
-            (false, _) => Scale::Full,
+            (_, true) => Scale::Short,
             (true, false) => Scale::Small,
-            (true, true) => Scale::Short,
+            (false, false) => Scale::Full,
         }
     }
 

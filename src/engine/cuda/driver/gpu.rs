@@ -24,8 +24,9 @@ use crate::engine::cuda::ways::Ways;
 use crate::error::{Error, Result};
 use crate::memory::format_bytes;
 
-/// Maximum number of marks; older ones are overwritten.
-const MARKS: usize = 1024;
+/// Maximum number of marks; older ones are overwritten. The first step of a large model measures the algorithms of all its
+/// products, and those of a watched device are read only every few hundred operations.
+const MARKS: usize = if cfg!(test) { 1 << 10 } else { 1 << 14 };
 
 /// Operations from which on the algorithms of a product are measured: smaller ones take no longer than their launch.
 const MEASURED: u64 = if cfg!(test) { 1_000_000 } else { 100_000_000 };
