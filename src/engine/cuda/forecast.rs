@@ -26,6 +26,7 @@ pub fn forecast(
         purpose: Purpose::Training(settings.recompute),
         rows: work.rows,
         sequences: work.sequences,
+        longest: work.longest,
         picked: if masked_lm { masked_share(config, work.rows) } else { 0 },
         masked: if distils { MaskedLmMode::Distilled } else { MaskedLmMode::Scores },
         head: layout.task_head().or(pairs.then_some(NEXT_SENTENCE)),

@@ -7,9 +7,9 @@ use crate::random::Site;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device};
 use super::kernels::{
-    AttentionBackward, Heads, NormBackward, NormForward, attention_backward, attention_forward,
-    attention_scratch, bias_gelu, bias_gradient, gelu_backward, norm_backward, norm_forward,
-    partials,
+    AttentionBackward, AttentionForward, Heads, NormBackward, NormForward, attention_backward,
+    attention_forward, attention_scratch, bias_gelu, bias_gradient, gelu_backward, norm_backward,
+    norm_forward, partials,
 };
 use super::linear::{Linear, NormOffsets};
 use super::pass::Pass;
@@ -35,6 +35,8 @@ pub struct Saved {
     qkv: Address,
     /// (rows, heads), f32
     log_sums: Address,
+    /// Which probabilities dropout kept, a bit for each.
+    kept: Address,
     context: Address,
     attended: Address,
     /// (rows, 2), f32, like the other statistics.
@@ -91,6 +93,7 @@ impl Saved {
         Self {
             qkv: take(3 * shape.hidden()),
             log_sums: take(4 * (shape.rows * heads) as u64),
+            kept: take(shape.kept()),
             context: take(shape.hidden()),
             attended: take(shape.hidden()),
             attended_statistics: take(shape.statistics()),
@@ -123,14 +126,9 @@ pub struct Gradients {
 impl Gradients {
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
         let c = shape.config;
-        let heads = Heads {
-            count: c.num_attention_heads as u32,
-            size: c.head_size() as u32,
-            causal: c.is_decoder,
-        };
         let widest = c.intermediate_size.max(3 * c.hidden_size).max(c.embedding_width());
         let wide = shape.hidden().max(shape.embedded());
-        let scratch = attention_scratch(shape.rows as u32, heads);
+        let scratch = attention_scratch(shape.rows as u32, Heads::of(c));
         let mut take = |bytes: u64| plan.take(Span::Layers, bytes);
         Self {
             residual: take(wide),
@@ -182,9 +180,12 @@ impl Layer {
             batch,
             pass.heads(),
             pass.attention_dropout(self.index).as_ref(),
-            saved.qkv,
-            saved.context,
-            saved.log_sums,
+            &AttentionForward {
+                qkv: saved.qkv,
+                context: saved.context,
+                log_sums: saved.log_sums,
+                kept: saved.kept,
+            },
         )?;
         self.attention.forward(device, pass, all, saved.context, (saved.attended, element))?;
         let drops = pass.hidden_dropout(Site::AttentionOutputDropout(self.index));
@@ -321,6 +322,7 @@ impl Layer {
                 qkv: saved.qkv,
                 context: saved.context,
                 log_sums: saved.log_sums,
+                kept: saved.kept,
                 d_context,
                 d_qkv: d.qkv,
                 scratch: d.attention,

@@ -306,6 +306,7 @@ impl CudaEngine {
             purpose,
             rows: batch.rows(),
             sequences: batch.sequences(),
+            longest: batch.longest(),
             picked: request.head_inputs.rows.len(),
             masked: request.masked,
             head: request.head,
@@ -410,6 +411,7 @@ impl CudaEngine {
             let shape = Shape {
                 rows: part.rows,
                 sequences: part.sequences,
+                longest: part.longest,
                 picked: share(whole.picked),
                 ..whole
             };

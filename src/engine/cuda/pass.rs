@@ -88,10 +88,6 @@ impl<'a> Pass<'a> {
     }
 
     pub fn heads(self) -> Heads {
-        Heads {
-            count: self.config.num_attention_heads as u32,
-            size: self.config.head_size() as u32,
-            causal: self.config.is_decoder,
-        }
+        Heads::of(self.config)
     }
 }

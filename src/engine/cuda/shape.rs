@@ -4,6 +4,7 @@ use crate::engine::Recompute;
 use crate::model::{Config, TaskHead};
 
 use super::device::Element;
+use super::kernels::{Heads, attention_kept};
 use super::state::padded_vocabulary;
 
 /// The purpose of a pass.
@@ -34,6 +35,8 @@ pub struct Shape<'a> {
     pub purpose: Purpose,
     pub rows: usize,
     pub sequences: usize,
+    /// Rows of the longest sequence, or more.
+    pub longest: usize,
     /// Rows that the masked-LM head reads.
     pub picked: usize,
     pub masked: MaskedLmMode,
@@ -62,6 +65,16 @@ impl Shape<'_> {
     /// Returns the bytes of a LayerNorm's mean and deviation per row.
     pub fn statistics(&self) -> u64 {
         8 * self.rows as u64
+    }
+
+    /// Returns the bytes of which probabilities a layer's attention kept.
+    pub fn kept(&self) -> u64 {
+        let c = self.config;
+        if !self.trains() || c.attention_probs_dropout_prob == 0.0 {
+            return 0;
+        }
+        let size = (self.rows, self.sequences, self.longest);
+        attention_kept(self.element, size, Heads::of(c))
     }
 
     /// Returns the columns of the vocabulary's logits.

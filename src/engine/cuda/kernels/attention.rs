@@ -3,7 +3,7 @@
 
 use crate::engine::cuda::device::{Address, Argument, Cost, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
-use crate::model::check_longest;
+use crate::model::{Config, check_longest};
 
 use super::{Batch, SiteDropout};
 
@@ -17,6 +17,30 @@ pub struct Heads {
     pub causal: bool,
 }
 
+impl Heads {
+    /// Returns a model's.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            count: config.num_attention_heads as u32,
+            size: config.head_size() as u32,
+            causal: config.is_decoder,
+        }
+    }
+}
+
+/// The buffers of the forward pass.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionForward {
+    /// (rows, 3 · hidden): queries, keys and values of a row are adjacent.
+    pub qkv: Address,
+    /// (rows, hidden), overwritten.
+    pub context: Address,
+    /// (rows, heads), f32, overwritten: the log-sum-exp of each row of scores.
+    pub log_sums: Address,
+    /// [`attention_kept`] bytes, overwritten: which probabilities dropout kept.
+    pub kept: Address,
+}
+
 /// The buffers of the backward pass.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionBackward {
@@ -26,6 +50,8 @@ pub struct AttentionBackward {
     pub context: Address,
     /// (rows, heads), f32
     pub log_sums: Address,
+    /// What the forward pass kept.
+    pub kept: Address,
     /// (rows, hidden)
     pub d_context: Address,
     /// (rows, 3 · hidden), overwritten.
@@ -39,26 +65,45 @@ pub fn attention_scratch(rows: u32, heads: Heads) -> usize {
     2 * rows as usize * heads.count as usize
 }
 
-/// Computes `softmax(Q Kᵀ / √size) V` in every head of every sequence: `qkv` is (rows, 3 · hidden),
-/// `context` (rows, hidden), both of `element`; `log_sums`, (rows, heads) in f32, is the
-/// log-sum-exp of each row of scores. Dropout is that of [`crate::model::Dropout::attention`].
-#[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
+/// Returns the bytes in which the forward pass stores which probabilities dropout kept: a bit for each, in blocks of
+/// 64 queries and 64 keys of the longest sequence. The plain kernels draw the random numbers again instead.
+pub fn attention_kept(
+    element: Element,
+    (rows, sequences, longest): (usize, usize, usize),
+    heads: Heads,
+) -> u64 {
+    if !has_flash(element, heads) {
+        return 0;
+    }
+    // Each sequence may fill its last block only in part.
+    let blocks = (rows / 64 + sequences) * longest.div_ceil(64);
+    (blocks * heads.count as usize * 64 * 64 / 8) as u64
+}
+
+/// Whether the tensor-core kernels support these heads.
+fn has_flash(element: Element, heads: Heads) -> bool {
+    element != Element::F32 && (heads.size == 32 || heads.size == 64)
+}
+
+/// Computes `softmax(Q Kᵀ / √size) V` in every head of every sequence. Dropout is that of
+/// [`crate::model::Dropout::attention`].
 pub fn attention_forward(
     device: &mut dyn Device,
     element: Element,
     batch: &Batch,
     heads: Heads,
     dropout: Option<&SiteDropout>,
-    qkv: Address,
-    context: Address,
-    log_sums: Address,
+    pass: &AttentionForward,
 ) -> Result<()> {
     let call = Call::new(element, batch, heads, dropout)?;
-    let kernel = match call.flash() {
-        Some(flash) => flash.forward(),
-        None => plain("attention_forward"),
-    };
-    call.launch(device, kernel, call.cost(4, 2), &[qkv, context, log_sums])
+    let buffers = [pass.qkv, pass.context, pass.log_sums];
+    match call.flash() {
+        Some(flash) => {
+            let kept = call.kept(pass.kept);
+            call.launch(device, flash.forward(), call.cost(4, 2), &buffers, &kept)
+        }
+        None => call.launch(device, plain("attention_forward"), call.cost(4, 2), &buffers, &[]),
+    }
 }
 
 /// Computes the gradient of queries, keys and values from that of the context; recomputes the
@@ -72,12 +117,13 @@ pub fn attention_backward(
     pass: &AttentionBackward,
 ) -> Result<()> {
     let call = Call::new(element, batch, heads, dropout)?;
-    let AttentionBackward { qkv, context, log_sums, d_context, d_qkv, scratch } = *pass;
+    let AttentionBackward { qkv, context, log_sums, kept, d_context, d_qkv, scratch } = *pass;
     if let Some(flash) = call.flash() {
+        let kept = call.kept(kept);
         let buffers = [qkv, context, d_context, log_sums, scratch, d_qkv];
-        call.launch(device, flash.d_queries(), call.cost(6, 3), &buffers)?;
+        call.launch(device, flash.d_queries(), call.cost(6, 3), &buffers, &kept)?;
         let buffers = [qkv, d_context, scratch, d_qkv];
-        return call.launch(device, flash.d_keys(), call.cost(6, 4), &buffers);
+        return call.launch(device, flash.d_keys(), call.cost(6, 4), &buffers, &kept);
     }
     let count = batch.rows * heads.count;
     super::launch(
@@ -89,8 +135,8 @@ pub fn attention_backward(
         &[context.into(), d_context.into(), scratch.into(), count.into(), heads.size.into()],
     )?;
     let buffers = [qkv, d_context, log_sums, scratch, d_qkv];
-    call.launch(device, plain("attention_d_queries"), call.cost(5, 3), &buffers)?;
-    call.launch(device, plain("attention_d_keys"), call.cost(6, 4), &buffers)
+    call.launch(device, plain("attention_d_queries"), call.cost(5, 3), &buffers, &[])?;
+    call.launch(device, plain("attention_d_keys"), call.cost(6, 4), &buffers, &[])
 }
 
 /// A kernel over blocks of rows of each head of each sequence.
@@ -133,8 +179,13 @@ impl Flash {
         }
     }
 
-    /// 64 queries and their gradients, and two tiles of 64 keys and values, with two numbers per
-    /// query.
+    /// Returns the bytes of what was kept in two tiles.
+    fn kept(&self) -> u32 {
+        if self.dropout { 2 * 64 * 64 / 8 } else { 0 }
+    }
+
+    /// 64 queries and their gradients, with two numbers per query, and two tiles of 64 keys and
+    /// values.
     fn d_queries(&self) -> Blocks {
         Blocks {
             name: match (self.size, self.dropout) {
@@ -144,7 +195,7 @@ impl Flash {
                 (_, true) => "flash_d_queries_32_dropout",
             },
             rows: 64,
-            shared: self.bytes(6 * 64) + 64 * 8,
+            shared: self.bytes(6 * 64) + 64 * 8 + self.kept(),
         }
     }
 
@@ -159,7 +210,7 @@ impl Flash {
                 (_, true) => "flash_d_keys_32_dropout",
             },
             rows: 64,
-            shared: self.bytes(6 * 64) + 2 * 64 * 8,
+            shared: self.bytes(6 * 64) + 2 * 64 * 8 + self.kept(),
         }
     }
 }
@@ -192,8 +243,13 @@ impl<'a> Call<'a> {
     /// Returns the tensor-core kernels if they support these heads.
     fn flash(&self) -> Option<Flash> {
         let (size, dropout) = (self.heads.size, self.dropout.is_some());
-        let can = self.element != Element::F32 && (size == 32 || size == 64);
-        can.then_some(Flash { size, dropout })
+        has_flash(self.element, self.heads).then_some(Flash { size, dropout })
+    }
+
+    /// Returns the arguments for what was kept: its address, and the blocks of 32 keys of the longest sequence.
+    fn kept(&self, at: Address) -> [Argument; 2] {
+        let at = if self.dropout.is_some() { at } else { Address::NONE };
+        [at.into(), (2 * self.batch.longest.div_ceil(64)).into()]
     }
 
     /// Returns the cost of a kernel that reads or writes this many matrices of (rows, hidden), and computes this many
@@ -210,13 +266,14 @@ impl<'a> Call<'a> {
         Cost { flops: 2 * products * pairs * hidden, ..Cost::of_values(&values) }
     }
 
-    /// Launches a kernel with the buffers and the shared parameters.
+    /// Launches a kernel with the buffers, the shared parameters, and more of its own.
     fn launch(
         &self,
         device: &mut dyn Device,
         kernel: Blocks,
         cost: Cost,
         buffers: &[Address],
+        more: &[Argument],
     ) -> Result<()> {
         let blocks = self.batch.longest.div_ceil(kernel.rows);
         let parts = u64::from(self.batch.sequences) * u64::from(self.heads.count);
@@ -250,6 +307,7 @@ impl<'a> Call<'a> {
             ],
             None => [Address::NONE.into(), Address::NONE.into(), 0.into(), 0.into(), 1.0.into()],
         });
+        arguments.extend_from_slice(more);
         let grid = Grid { blocks: [grid as u32, 1, 1], threads: 128, shared: kernel.shared };
         let kernel = Kernel { name: kernel.name, element: self.element };
         device.announce(cost);

@@ -5,11 +5,13 @@
 // of keys and values assigns keys to each warp and loops over queries, with the scores transposed.
 // So the accumulators of one product are, in the same registers, the left factor of the next: only
 // the four matrices go through shared memory, warps synchronise only to load a tile, and no sum is
-// shared, which makes results reproducible. The price is that the backward pass computes scores,
-// their gradients and the random numbers twice (seven products instead of five). Arithmetic is
-// cheap here; the alternative is to write and read the gradient of queries for every tile of keys.
+// shared, which makes results reproducible. The price is that the backward pass computes scores
+// and their gradients twice (seven products instead of five). Arithmetic is cheap here; the
+// alternative is to write and read the gradient of queries for every tile of keys.
 //
-// Dropout uses four consecutive keys of a query from one call of the generator. Therefore sixteen
+// Dropout uses four consecutive keys of a query from one call of the generator. The calls take
+// longer than the products, so forward stores which probabilities it kept, a bit for each (see
+// Kept), and the backward pass reads them. Therefore sixteen
 // rows that are the columns of two tiles (and the inner dimension of the next product) are assigned
 // so that a lane has rows 4t to 4t + 3 of them, instead of 2t, 2t + 1, 2t + 8 and 2t + 9: rows of
 // shared memory are read in that order, at no cost.
@@ -147,6 +149,56 @@ __device__ __forceinline__ void store(unsigned char *own, T *to, u32 stride, u32
     }
 }
 
+// Returns the block's sequence, head and rows: blocks of rows change fastest, so that blocks with
+// the same tiles run at the same time.
+struct Part {
+    u32 sequence, head, first, start, length;
+
+    __device__ __forceinline__ Part(const u32 *cu_seqlens, u32 heads, u32 blocks, u32 rows) {
+        const u32 index = blockIdx.x / blocks;
+        first = blockIdx.x % blocks * rows;
+        head = index % heads;
+        sequence = index / heads;
+        start = cu_seqlens[sequence];
+        length = cu_seqlens[sequence + 1] - start;
+    }
+};
+
+// Which probabilities forward kept, in blocks of 32 queries and 32 keys. A block has a word for each
+// lane, at 8 t + g: that lane of the warp that computed it drew for its queries g and g + 8 of each
+// 16 (m, half) and its keys 4t to 4t + 3 of each 16 (j), and its word's bit 16 m + 8 j + 4 half + i
+// is that of the i-th of these keys.
+struct Kept {
+    static constexpr u32 BLOCK = 32, WORDS = 32;
+
+    u32 *all;
+    // The first word of the head of the sequence, and the words of a row of blocks.
+    u32 begin, row;
+
+    // A sequence has at most one block of 64 rows more than its rows fill.
+    __device__ __forceinline__ Kept(u32 *all, u32 key_blocks, const Part &part, u32 heads)
+        : all(all), row(key_blocks * WORDS) {
+        const u32 before = (part.start / 64 + part.sequence) * heads, own = (part.length + 63) / 64;
+        begin = (before + part.head * own) * 2 * row;
+    }
+    // Returns the first word of the block of these; blocks have as many words as keys.
+    __device__ __forceinline__ u32 block(u32 query, u32 key) const { return begin + query / BLOCK * row + key; }
+    // Starts loading the four blocks of 64 queries and 64 keys.
+    __device__ __forceinline__ void fetch(unsigned char *to, u32 query, u32 key) const {
+        if (threadIdx.x < 32) {
+            const u32 line = threadIdx.x / 16 * BLOCK, piece = threadIdx.x % 16;
+            copy<16>(to + threadIdx.x * 16, all + block(query + line, key) + piece * 4, true);
+        }
+    }
+};
+
+// Returns the bit of the accumulator c[i] of the n-th tile of 8 keys, of the m-th 16 queries.
+constexpr __device__ __forceinline__ u32 place_of(u32 m, u32 n, u32 i) {
+    return 16 * m + n / 2 * 8 + i / 2 * 4 + n % 2 * 2 + i % 2;
+}
+
+static constexpr u32 KEPT_BYTES = 4 * Kept::WORDS * 4;
+
 // Makes N calls of the generator at once, which share the keys of the rounds.
 template <u32 N>
 __device__ __forceinline__ void draw(u32 (&to)[N][4], const u32 (&calls)[N], const Stream &stream) {
@@ -188,25 +240,13 @@ template <u32 N> __device__ __forceinline__ void clear(float (&c)[N][4]) {
     }
 }
 
-// Returns the block's sequence, head and rows: blocks of rows change fastest, so that blocks with
-// the same tiles run at the same time.
-struct Part {
-    u32 sequence, head, first, start, length;
-
-    __device__ __forceinline__ Part(const u32 *cu_seqlens, u32 heads, u32 blocks, u32 rows) {
-        const u32 index = blockIdx.x / blocks;
-        first = blockIdx.x % blocks * rows;
-        head = index % heads;
-        sequence = index / heads;
-        start = cu_seqlens[sequence];
-        length = cu_seqlens[sequence + 1] - start;
-    }
-};
-
 // The parameters of all of these kernels after their buffers.
 #define CALL                                                                                       \
     const u32 *cu_seqlens, u32 heads, u32 size, u32 blocks, u32 causal, float scale,               \
-        const u32 *state, const u32 *examples, u32 site, u32 threshold, float kept_scale
-#define SHARED_ARGUMENTS cu_seqlens, heads, size, blocks, causal, scale, state, examples, site, threshold, kept_scale
+        const u32 *state, const u32 *examples, u32 site, u32 threshold, float kept_scale,          \
+        u32 *all_kept, u32 key_blocks
+#define SHARED_ARGUMENTS                                                                           \
+    cu_seqlens, heads, size, blocks, causal, scale, state, examples, site, threshold, kept_scale,  \
+        all_kept, key_blocks
 
 #endif

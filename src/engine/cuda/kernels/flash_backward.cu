@@ -2,14 +2,6 @@
 
 #if ELEMENT != 0
 
-// Queries per step of the gradient of keys and values, instead of 16: four calls of the generator
-// at a time are worthwhile if registers allow.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-static constexpr u32 DROPOUT_STEP = 16;
-#else
-static constexpr u32 DROPOUT_STEP = 32;
-#endif
-
 // A block handles 64 queries, a warp 16 of them. Also writes to `statistics`, for each head of each
 // sequence and each query, the base-2 logarithm of the sum and the slope: the sum over the keys of
 // probability times its gradient, which equals the sum over the head of context times its gradient.
@@ -23,6 +15,7 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
     unsigned char *const queries = memory, *const above = memory + TILE_BYTES;
     unsigned char *const stages = memory + 2 * TILE_BYTES;
     float2 *const of_query = (float2 *)(memory + 6 * TILE_BYTES);
+    unsigned char *const kept_of_tiles = memory + 6 * TILE_BYTES + QUERIES * 8;
     const Part part(cu_seqlens, heads, blocks, QUERIES);
     if (part.first >= part.length) {
         return;
@@ -33,18 +26,22 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
     const u32 own = part.first + warp * 16;
     const T *q = qkv + (u64)part.start * stride + part.head * D;
     const u64 in_context = (u64)part.start * hidden + part.head * D;
-    Stream stream;
-    if (DROP) {
-        stream = Stream(state, examples, site, part.sequence);
-    }
+    const Kept kept(all_kept, key_blocks, part, heads);
     const u32 end = causal ? min(part.length, part.first + QUERIES) : part.length;
 
     fetch<D, QUERIES>(queries, q, stride, part.first, part.length);
     fetch<D, QUERIES>(above, d_context + in_context, hidden, part.first, part.length);
     commit_copies();
-    fetch<D, TILE>(stages, q + hidden, stride, 0, part.length);
-    fetch<D, TILE>(stages + TILE_BYTES, q + 2 * hidden, stride, 0, part.length);
-    commit_copies();
+    const auto fetch_stage = [&](u32 tile) {
+        unsigned char *const to = stages + tile % 2 * 2 * TILE_BYTES;
+        fetch<D, TILE>(to, q + hidden, stride, tile * TILE, part.length);
+        fetch<D, TILE>(to + TILE_BYTES, q + 2 * hidden, stride, tile * TILE, part.length);
+        if (DROP) {
+            kept.fetch(kept_of_tiles + tile % 2 * KEPT_BYTES, part.first, tile * TILE);
+        }
+        commit_copies();
+    };
+    fetch_stage(0);
 
     u32 a[D / 16][4], da[D / 16][4];
     float sums[D / 8][4];
@@ -93,19 +90,13 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
         left<D>(da[i], above, warp * 16, i, lane);
     }
     const float log2_scale = scale * LOG2_E;
-    // Draws for the lane's first query and keys 4t to 4t + 3.
-    const u32 call = (part.head * STRIDE + own + lane.g) * CALLS + lane.t;
-
     for (u32 tile = 0; tile * TILE < end; tile++) {
         const unsigned char *const keys = stages + tile % 2 * 2 * TILE_BYTES;
         const unsigned char *const values = keys + TILE_BYTES;
         wait_for_copies<0>();
         __syncthreads();
         if ((tile + 1) * TILE < end) {
-            unsigned char *const next = stages + (tile + 1) % 2 * 2 * TILE_BYTES;
-            fetch<D, TILE>(next, q + hidden, stride, (tile + 1) * TILE, part.length);
-            fetch<D, TILE>(next + TILE_BYTES, q + 2 * hidden, stride, (tile + 1) * TILE, part.length);
-            commit_copies();
+            fetch_stage(tile + 1);
         }
         if (own >= part.length) {
             continue;
@@ -145,14 +136,11 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
                     }
                 }
             }
-            u32 draws[STEP / 8][4];
+            u32 bits = 0;
             if (DROP) {
-                u32 calls[STEP / 8];
-#pragma unroll
-                for (u32 n = 0; n < STEP / 8; n++) {
-                    calls[n] = call + n % 2 * 8 * CALLS + first / 4 + n / 2 * 4;
-                }
-                draw(draws, calls, stream);
+                const u32 *const of_tile = (const u32 *)(kept_of_tiles + tile % 2 * KEPT_BYTES);
+                const u32 block = warp / 2 * 2 + step / Kept::BLOCK;
+                bits = of_tile[block * Kept::WORDS + 8 * lane.t + lane.g] >> 16 * (warp % 2);
             }
 #pragma unroll
             for (u32 n = 0; n < STEP / 8; n++) {
@@ -160,12 +148,8 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
                 for (u32 i = 0; i < 4; i++) {
                     const float2 of_row = of_rows[i / 2];
                     const float p = power_of_two(s[n][i] * log2_scale - of_row.x);
-                    float kept = p;
-                    if (DROP) {
-                        const u32 drawn = draws[n / 2 * 2 + i / 2][n % 2 * 2 + i % 2];
-                        kept = drawn >= threshold ? p : 0.0f;
-                    }
-                    s[n][i] = kept * d[n][i] - p * of_row.y;
+                    const float dropped = !DROP || bits >> place_of(0, n, i) & 1 ? p : 0.0f;
+                    s[n][i] = dropped * d[n][i] - p * of_row.y;
                 }
             }
 #pragma unroll
@@ -194,15 +178,13 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
 }
 
 // A block handles 64 keys, a warp 16 of them, and their values; needs the output of d_queries.
-// Lanes 4 apart hold two each of four consecutive keys: each draws for one of two queries, and
-// passes the other its half.
 template <u32 D, bool DROP>
 __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const float *statistics,
                                        T *d_qkv, CALL) {
-    constexpr u32 STEP = DROP ? DROPOUT_STEP : 16;
+    constexpr u32 STEP = 16;
     constexpr u32 KEYS = 64, TILE_BYTES = TILE * Rows<D>::BYTES;
-    // Two tiles and the statistics of their queries.
-    constexpr u32 STAGE_BYTES = 2 * TILE_BYTES + TILE * 8;
+    // Two tiles, the statistics of their queries, and what was kept.
+    constexpr u32 STAGE_BYTES = 2 * TILE_BYTES + TILE * 8 + (DROP ? KEPT_BYTES : 0);
     DYNAMIC_SHARED(memory);
     unsigned char *const keys = memory, *const values = memory + TILE_BYTES;
     unsigned char *const stages = memory + 2 * TILE_BYTES;
@@ -217,14 +199,11 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
     const T *q = qkv + (u64)part.start * stride + part.head * D;
     const T *d_out = d_context + (u64)part.start * hidden + part.head * D;
     const u32 of_queries = part.start * heads + part.head * part.length;
-    Stream stream;
-    if (DROP) {
-        stream = Stream(state, examples, site, part.sequence);
-    }
+    const Kept kept(all_kept, key_blocks, part, heads);
     // Queries before the first key don't attend to it.
     const u32 begin = causal ? part.first / TILE : 0;
 
-    auto fetch_stage = [&](u32 tile) {
+    const auto fetch_stage = [&](u32 tile) {
         unsigned char *const stage = stages + tile % 2 * STAGE_BYTES;
         fetch<D, TILE>(stage, q, stride, tile * TILE, part.length);
         fetch<D, TILE>(stage + TILE_BYTES, d_out, hidden, tile * TILE, part.length);
@@ -234,6 +213,9 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
             const bool there = query < part.length;
             const float2 *source = (const float2 *)statistics + of_queries + (there ? query : 0);
             copy<8>(stage + 2 * TILE_BYTES + threadIdx.x * 8, source, there);
+        }
+        if (DROP) {
+            kept.fetch(stage + 2 * TILE_BYTES + TILE * 8, tile * TILE, part.first);
         }
         commit_copies();
     };
@@ -262,9 +244,9 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
     const bool odd = lane.g % 2 != 0;
     // The lane's keys are this one and the next.
     const u32 key_of_lane = lane.g / 2 * 4 + (odd ? 2 : 0);
-    // Draws for its four keys and the query in its first column, or its second.
-    const u32 call =
-        (part.head * STRIDE + 4 * lane.t + (odd ? 1 : 0)) * CALLS + own / 4 + lane.g / 2;
+    // The place of its first key in the words of its queries, and that of its first query's word.
+    const u32 place_of_keys = 8 * (warp % 2) + 4 * (lane.t / 2) + (odd ? 2 : 0);
+    const u32 word_of_queries = 8 * (lane.g / 2) + 4 * (lane.t % 2);
 
     for (u32 tile = begin; tile * TILE < part.length; tile++) {
         const unsigned char *const queries = stages + tile % 2 * STAGE_BYTES;
@@ -315,25 +297,17 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
                     }
                 }
             }
-            // For each of a lane's two queries in a tile, bits 4 n and 4 n + 1: whether it keeps
-            // the lane's two keys in tile n.
-            u32 kept_of[2] = {0, 0};
+            // Those of the lane's four queries of the step.
+            u32 bits[4] = {0, 0, 0, 0};
             if (DROP) {
-                u32 kept = 0;
-#pragma unroll
-                for (u32 j = 0; j < STEP / 16; j++) {
-                    const u32 first_call = call + (first + j * 16) * CALLS;
-                    const u32 calls[2] = {first_call, first_call + 2 * CALLS};
-                    u32 draws[2][4];
-                    draw(draws, calls, stream);
-#pragma unroll
-                    for (u32 i = 0; i < 8; i++) {
-                        kept |= draws[i / 4][i % 4] >= threshold ? 1u << (8 * j + i) : 0;
-                    }
-                }
-                const u32 given = __shfl_xor_sync(ALL, kept, 4);
-                kept_of[0] = odd ? given >> 2 : kept;
-                kept_of[1] = odd ? kept >> 2 : given;
+                const u32 *const of_blocks = (const u32 *)((const unsigned char *)of_tile + TILE * 8);
+                const u32 block = step / Kept::BLOCK * 2 + warp / 2;
+                const uint4 words = *(const uint4 *)(of_blocks + block * Kept::WORDS + word_of_queries);
+                const u32 place = place_of_keys + step / 16 % 2 * 16;
+                bits[0] = words.x >> place;
+                bits[1] = words.y >> place;
+                bits[2] = words.z >> place;
+                bits[3] = words.w >> place;
             }
 #pragma unroll
             for (u32 n = 0; n < STEP / 8; n++) {
@@ -345,7 +319,7 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
                     const float slope = i % 2 ? of_two.w : of_two.y;
                     const float p = power_of_two(s[n][i] * log2_scale - log_sum);
                     // Column i % 2 is one of the queries, row i / 2 one of the keys.
-                    s[n][i] = !DROP || kept_of[i % 2] >> (4 * n + i / 2) & 1 ? p : 0.0f;
+                    s[n][i] = !DROP || bits[2 * n + i % 2] >> (i / 2) & 1 ? p : 0.0f;
                     d[n][i] = s[n][i] * d[n][i] - p * slope;
                 }
             }

@@ -25,6 +25,7 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
     if (DROP) {
         stream = Stream(state, examples, site, part.sequence);
     }
+    const u32 kept = Kept(all_kept, key_blocks, part, heads).block(own, 0) + 8 * lane.t + lane.g;
     const u32 end = causal ? min(part.length, part.first + QUERIES) : part.length;
 
     fetch<D, QUERIES>(queries, q, stride, part.first, part.length);
@@ -161,13 +162,26 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
 #pragma unroll
                         for (u32 i = 0; i < 4; i++) {
                             const u32 drawn = draws[n / 2 * 2 + i / 2][n % 2 * 2 + i % 2];
-                            s[m][n][i] = drawn >= threshold ? s[m][n][i] : 0.0f;
+                            s[m][n][i] = drawn >= threshold ? s[m][n][i] : -0.0f;
                         }
                     }
                 }
 #pragma unroll
                 for (u32 j = 0; j < STEP / 16; j++) {
                     as_left(p[m][j], s[m][2 * j], s[m][2 * j + 1]);
+                }
+                if (DROP) {
+                    // The sign of what was dropped.
+                    u32 bits = 0;
+#pragma unroll
+                    for (u32 j = 0; j < STEP / 16; j++) {
+#pragma unroll
+                        for (u32 i = 0; i < 4; i++) {
+                            const u32 signs = ~p[m][j][i] & 0x80008000u;
+                            bits |= (signs >> 15 | signs >> 30) << place_of(0, 2 * j + i / 2, i % 2 * 2);
+                        }
+                    }
+                    ((u16 *)(all_kept + kept + first))[m] = bits;
                 }
             }
 #pragma unroll

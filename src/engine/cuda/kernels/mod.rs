@@ -28,7 +28,8 @@ mod sums;
 mod tests;
 
 pub use attention::{
-    AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
+    AttentionBackward, AttentionForward, Heads, attention_backward, attention_forward,
+    attention_kept, attention_scratch,
 };
 #[cfg(any(test, feature = "cli"))]
 pub use bandwidth::{stream_copy, stream_triad};

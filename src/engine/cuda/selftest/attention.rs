@@ -4,7 +4,8 @@ use crate::engine::Precision;
 use crate::engine::cpu::attention::{Heads as CpuHeads, Scratch};
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::kernels::{
-    AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
+    AttentionBackward, AttentionForward, Heads, attention_backward, attention_forward,
+    attention_kept, attention_scratch,
 };
 use crate::engine::simd::Simd;
 use crate::error::Result;
@@ -98,16 +99,21 @@ fn run_case(case: &mut TestCase<'_>, heads: Heads, lengths: &[usize], p: f64) ->
     let (dropout, _) = inputs.sample.dropout(SITE, p);
     let batch = &inputs.sample.on_device.batch;
     let sums = rows * heads.count as usize;
+    let longest = lengths.iter().copied().max().unwrap_or_default();
+    let kept = attention_kept(element, (rows, lengths.len(), longest), heads);
     let pass = AttentionBackward {
         qkv: case.constant(element, &inputs.qkv)?,
         context: case.empty(element, rows * hidden)?,
         log_sums: case.empty(Element::F32, sums)?,
+        kept: case.empty(Element::F32, kept as usize / 4)?,
         d_context: case.constant(element, &inputs.d_context)?,
         d_qkv: case.empty(element, 3 * rows * hidden)?,
         scratch: case.empty(Element::F32, attention_scratch(batch.rows, heads))?,
     };
     let (drops, device) = (dropout.as_ref(), &mut *case.device);
-    attention_forward(device, element, batch, heads, drops, pass.qkv, pass.context, pass.log_sums)?;
+    let AttentionBackward { qkv, context, log_sums, kept, .. } = pass;
+    let forward = AttentionForward { qkv, context, log_sums, kept };
+    attention_forward(device, element, batch, heads, drops, &forward)?;
     attention_backward(device, element, batch, heads, drops, &pass)?;
     let got = case.outputs([
         (pass.context, element, rows * hidden),

@@ -46,9 +46,9 @@ fn attention_rejects_long_sequences_and_wide_heads() {
     let mut message = |batch: &Batch, size| {
         let heads = Heads { count: 1, size, causal: false };
         let (element, none) = (Element::F32, Address::NONE);
-        attention_forward(&mut device, element, batch, heads, None, none, none, none)
-            .unwrap_err()
-            .to_string()
+        let pass = AttentionForward { qkv: none, context: none, log_sums: none, kept: none };
+        let error = attention_forward(&mut device, element, batch, heads, None, &pass);
+        error.unwrap_err().to_string()
     };
     assert!(message(&batch, 64).contains("4096"));
     assert!(message(&batch, 129).contains("128"));
