@@ -13,7 +13,7 @@ pub const BATCH_TOKENS: usize = 4096;
 ///
 /// # Errors
 /// If the model has no task head.
-pub fn outputs(engine: &dyn Engine) -> Result<usize> {
+pub fn outputs(engine: &(impl Engine + ?Sized)) -> Result<usize> {
     let head = engine.layout().task_head();
     head.map(|head| head.outputs).ok_or_else(|| Error::Failed("the model has no task head".into()))
 }

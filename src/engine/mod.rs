@@ -30,6 +30,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
+use self::objective::{Labels, Scored};
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
@@ -307,6 +308,26 @@ pub trait TaskEngine: Engine {
         dropout: Dropout,
         loss: &mut (dyn FnMut(&mut [f32]) + Send),
     ) -> Result<()>;
+
+    /// Like [`task_gradients`](Self::task_gradients) with `weight` times the cross-entropy against labels, which is
+    /// returned without the weight. An engine on a device computes it there.
+    ///
+    /// # Errors
+    /// If the model has no task head, or there are not as many labels as it needs.
+    fn labelled_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        labels: Labels<'_>,
+        weight: f32,
+    ) -> Result<Scored> {
+        let outputs = inference::outputs(self)?;
+        let mut scored = Scored::default();
+        self.task_gradients(batch, dropout, &mut |logits| {
+            scored = labels.score(logits, &batch.cu_seqlens, outputs, weight);
+        })?;
+        Ok(scored)
+    }
 
     /// Returns the task head's logits without dropout, (sequences or rows, outputs).
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>>;

@@ -1,5 +1,5 @@
 //! The losses of the tasks: each function scores the logits of a head and overwrites them with the
-//! gradient of the loss. Heads are small, so this runs on the host for every engine.
+//! gradient of the loss, on the host. The CUDA engine has its own cross-entropy against [`Labels`].
 
 /// The scores of a batch of predictions.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -8,6 +8,36 @@ pub struct Scored {
     pub loss: f64,
     /// Rows whose largest logit is that of the label.
     pub correct: u64,
+}
+
+/// What cross-entropy compares with.
+#[derive(Debug, Clone, Copy)]
+pub enum Labels<'a> {
+    /// The class of each row of logits.
+    Classes(&'a [u32]),
+    /// The class of each row of logits, or none.
+    Rows(&'a [Option<u32>]),
+    /// The first and the last token of each sequence's answer.
+    Spans(&'a [[u32; 2]]),
+}
+
+impl Labels<'_> {
+    /// Scores (rows, `outputs`) logits and overwrites them with `weight` times the gradient.
+    pub fn score(
+        self,
+        logits: &mut [f32],
+        cu_seqlens: &[u32],
+        outputs: usize,
+        weight: f32,
+    ) -> Scored {
+        match self {
+            Self::Classes(labels) => cross_entropy(logits, outputs, labels, weight),
+            Self::Rows(labels) => {
+                labelled_cross_entropy(logits, outputs, labels.iter().copied(), weight)
+            }
+            Self::Spans(all) => spans(logits, cu_seqlens, all, weight),
+        }
+    }
 }
 
 /// Scores rows of `classes` logits by cross-entropy and overwrites them with `weight` times its

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use super::optimizer::{Optimizer, Update};
 use crate::data::Packed;
-use crate::engine::{TaskEngine, objective};
+use crate::engine::TaskEngine;
+use crate::engine::objective::Labels;
 use crate::error::Result;
 use crate::model::Dropout;
 use crate::random::{Site, Stream};
@@ -69,10 +70,8 @@ pub fn median(values: &mut [f64]) -> f64 {
 /// Runs one training step.
 fn train(engine: &mut dyn TaskEngine, batch: &Packed, spans: &[[u32; 2]], step: u64) -> Result<()> {
     let dropout = Dropout { seed: 0, step: step as u32 };
-    engine.task_gradients(batch, dropout, &mut |logits| {
-        let weight = 1.0 / spans.len() as f32;
-        objective::spans(logits, &batch.cu_seqlens, spans, weight);
-    })?;
+    let weight = 1.0 / spans.len() as f32;
+    engine.labelled_gradients(batch, dropout, Labels::Spans(spans), weight)?;
     engine.update(&Update {
         optimizer: Optimizer::default(),
         learning_rate: 1e-5,

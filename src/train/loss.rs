@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::data::examples::{Examples, Targets};
+use crate::engine::TaskEngine;
 use crate::engine::inference::{mean_of_windows, outputs};
-use crate::engine::{TaskEngine, objective};
+use crate::engine::objective::{self, Labels};
 use crate::error::{Error, Result};
 use crate::model::Dropout;
 
@@ -87,6 +88,11 @@ impl Loss {
             let targets = data.targets_of(part);
             targets.check(outputs)?;
             let windows = data.sequences.windows_of(part);
+            let labels = self.labels(&targets).filter(|_| windows.is_none());
+            if let Some(labels) = labels {
+                loss += engine.labelled_gradients(&packed, dropout, labels, weight)?.loss;
+                continue;
+            }
             let (ends, mut scored) = (&packed.cu_seqlens, 0.0);
             let mut score = |logits: &mut [f32]| match &windows {
                 None => scored = self.summed(&targets, ends, logits, outputs, weight),
@@ -101,6 +107,21 @@ impl Loss {
         }
         let [loss, tokens] = ranks.sum([loss, tokens as f64])?;
         Ok((loss / terms, tokens as u64))
+    }
+
+    /// Returns the labels of a loss that is cross-entropy alone.
+    fn labels<'a>(&self, targets: &'a Targets) -> Option<Labels<'a>> {
+        match targets {
+            Targets::Spans(spans) => Some(Labels::Spans(spans)),
+            Targets::Classes(classes) if self.is_plain() => Some(Labels::Classes(classes)),
+            Targets::Rows(labels) if self.is_plain() => Some(Labels::Rows(labels)),
+            _ => None,
+        }
+    }
+
+    /// Whether all classes count the same, and labels are taken as they stand.
+    fn is_plain(&self) -> bool {
+        self.class_weights.is_empty() && self.label_smoothing == 0.0
     }
 
     /// Returns the mean loss of logits of whole examples.
@@ -135,15 +156,15 @@ impl Loss {
         outputs: usize,
         weight: f32,
     ) -> f64 {
-        let plain = self.class_weights.is_empty() && self.label_smoothing == 0.0;
+        let plain = self.is_plain();
+        if let Some(labels) = self.labels(targets) {
+            return labels.score(logits, cu_seqlens, outputs, weight).loss;
+        }
         match targets {
-            // Without a loss. A task refuses such data when it reads it.
-            Targets::Unknown => {
+            // Without a loss: a task refuses such data when it reads it. Spans have labels.
+            Targets::Unknown | Targets::Spans(_) => {
                 logits.fill(0.0);
                 0.0
-            }
-            Targets::Classes(classes) if plain => {
-                objective::cross_entropy(logits, outputs, classes, weight).loss
             }
             Targets::Classes(classes) => {
                 let labels = classes.iter().copied().map(Some);
@@ -164,12 +185,7 @@ impl Loss {
                 let weights = &self.class_weights;
                 objective::binary_cross_entropy(logits, outputs, sets, weights, weight)
             }
-            Targets::Rows(labels) if plain => {
-                let labels = labels.iter().copied();
-                objective::labelled_cross_entropy(logits, outputs, labels, weight).loss
-            }
             Targets::Rows(labels) => self.smoothed(logits, outputs, labels.iter().copied(), weight),
-            Targets::Spans(spans) => objective::spans(logits, cu_seqlens, spans, weight).loss,
         }
     }
 

@@ -100,7 +100,8 @@ fn take_hidden(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Address> {
 pub struct Scores {
     /// Bytes of the scores of masked tokens, which start at 0.
     pub masked: u64,
-    pub pairs: u64,
+    /// Bytes of those of the linear head's labels.
+    pub labels: u64,
     pub cosines: u64,
 }
 
@@ -112,13 +113,13 @@ impl Scores {
         };
         Self {
             masked: (masked * shape.picked as u64).next_multiple_of(16),
-            pairs: (SCORED * shape.sequences as u64).next_multiple_of(16),
+            labels: (SCORED * shape.labels as u64).next_multiple_of(16),
             cosines: cosines * shape.rows as u64,
         }
     }
 
     /// Returns the bytes of all scores.
     pub fn bytes(self) -> u64 {
-        self.masked + self.pairs + self.cosines
+        self.masked + self.labels + self.cosines
     }
 }

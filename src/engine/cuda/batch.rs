@@ -20,8 +20,10 @@ pub struct HeadInputs<'a> {
     pub rows: &'a [u32],
     /// The token at each of them.
     pub labels: &'a [u32],
-    /// Labels of the next-sentence head, one per sequence.
-    pub next_labels: &'a [u32],
+    /// Labels of the linear head: some per sequence, or one per row.
+    pub head_labels: &'a [u32],
+    /// Whether these are labels of rows.
+    pub of_rows: bool,
     /// Whether sequences are pooled by their last token.
     pub left_to_right: bool,
 }
@@ -32,7 +34,7 @@ pub struct DeviceBatch {
     pub batch: Batch,
     pub rows: Address,
     pub labels: Address,
-    pub next_labels: Address,
+    pub head_labels: Address,
     /// The row of each sequence that the pooler reads.
     pub pooled: Address,
     /// Key of dropout's random numbers: low and high half of the seed, and the step.
@@ -96,7 +98,7 @@ impl Staging {
         let pooled = self.push(packed.pooled_rows(inputs.left_to_right));
         let picked = self.push(inputs.rows.iter().copied());
         let labels = self.push(inputs.labels.iter().copied());
-        let next_labels = self.push(inputs.next_labels.iter().copied());
+        let head_labels = self.push(inputs.head_labels.iter().copied());
         let words = rows.min(vocabulary);
         let word_order = self.reserve(rows);
         let word_starts = self.reserve(words + 1);
@@ -112,7 +114,7 @@ impl Staging {
             pooled,
             picked,
             labels,
-            next_labels,
+            head_labels,
             word_order,
             word_starts,
             words: words as u32,
@@ -178,7 +180,7 @@ struct ArrayOffsets {
     pooled: usize,
     picked: usize,
     labels: usize,
-    next_labels: usize,
+    head_labels: usize,
     word_order: usize,
     word_starts: usize,
     words: u32,
@@ -205,7 +207,7 @@ impl ArrayOffsets {
             },
             rows: at(self.picked),
             labels: at(self.labels),
-            next_labels: at(self.next_labels),
+            head_labels: at(self.head_labels),
             pooled: at(self.pooled),
             state: at(self.state),
         }
@@ -253,7 +255,8 @@ mod tests {
         let inputs = HeadInputs {
             rows: &[1, 3],
             labels: &[40, 41],
-            next_labels: &[1, 0, 1],
+            head_labels: &[1, 0, 1],
+            of_rows: false,
             left_to_right: true,
         };
         let dropout = Dropout { seed: 2 | 9 << 32, step: 77 };
@@ -275,7 +278,7 @@ mod tests {
         assert_eq!(array(on_device.pooled, 3), [4, 5, 8]);
         assert_eq!(array(on_device.rows, 2), [1, 3]);
         assert_eq!(array(on_device.labels, 2), [40, 41]);
-        assert_eq!(array(on_device.next_labels, 3), [1, 0, 1]);
+        assert_eq!(array(on_device.head_labels, 3), [1, 0, 1]);
         let batch = on_device.batch;
         assert_eq!((batch.rows, batch.sequences, batch.longest), (9, 3, 5));
     }

@@ -25,7 +25,7 @@ pub struct Filled {
     pub longest: usize,
     rows: Vec<u32>,
     labels: Vec<u32>,
-    next_labels: Vec<u32>,
+    head_labels: Vec<u32>,
 }
 
 impl Filled {
@@ -34,7 +34,7 @@ impl Filled {
         HeadInputs {
             rows: &self.rows,
             labels: &self.labels,
-            next_labels: &self.next_labels,
+            head_labels: &self.head_labels,
             ..given
         }
     }
@@ -49,7 +49,7 @@ fn step(rows: usize) -> usize {
 pub fn filled(packed: &Packed, inputs: HeadInputs<'_>, most: usize) -> Option<Filled> {
     let rows = packed.rows();
     let step_of_rows = step(rows.max(LEAST));
-    let read = inputs.rows.len();
+    let (given, read) = (packed.sequences(), inputs.rows.len());
     let goal = |n: usize| n.next_multiple_of(step(n.max(LEAST)));
     if rows.is_multiple_of(step_of_rows) && read == goal(read) {
         return None;
@@ -76,13 +76,17 @@ pub fn filled(packed: &Packed, inputs: HeadInputs<'_>, most: usize) -> Option<Fi
         longest,
         rows: inputs.rows.to_vec(),
         labels: inputs.labels.to_vec(),
-        next_labels: inputs.next_labels.to_vec(),
+        head_labels: inputs.head_labels.to_vec(),
         packed,
     };
     filled.rows.extend(rows as u32..(rows + reads) as u32);
     filled.labels.resize(filled.rows.len(), NO_LABEL);
-    if !filled.next_labels.is_empty() {
-        filled.next_labels.resize(filled.packed.sequences(), NO_LABEL);
+    if !filled.head_labels.is_empty() {
+        let labels = match inputs.of_rows {
+            true => filled.packed.rows(),
+            false => inputs.head_labels.len() / given * filled.packed.sequences(),
+        };
+        filled.head_labels.resize(labels, NO_LABEL);
     }
     Some(filled)
 }
@@ -114,7 +118,8 @@ mod tests {
             let inputs = HeadInputs {
                 rows: &rows,
                 labels: &labels,
-                next_labels: &next_labels,
+                head_labels: &next_labels,
+                of_rows: false,
                 left_to_right: false,
             };
             let Some(filled) = filled(&batch, inputs, 160) else {
@@ -132,7 +137,7 @@ mod tests {
             let inputs = filled.inputs(inputs);
             prop_assert_eq!(&inputs.rows[..rows.len()], &rows[..]);
             prop_assert_eq!(inputs.labels.len(), inputs.rows.len());
-            prop_assert_eq!(inputs.next_labels.len(), all.sequences());
+            prop_assert_eq!(inputs.head_labels.len(), all.sequences());
             prop_assert!(inputs.rows.iter().all(|&row| (row as usize) < all.rows()));
             let different: HashSet<u32> = inputs.rows.iter().copied().collect();
             prop_assert_eq!(different.len(), inputs.rows.len());

@@ -6,18 +6,21 @@ use std::sync::Arc;
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::LossScale;
+use crate::engine::objective::{Labels, Scored};
 use crate::engine::optimizer::{Moments, Update};
 use crate::engine::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
     PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine, check_targets, missing_head,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, HeadInput, Layout};
 use crate::ranks::Ranks;
 
 use super::batch::HeadInputs;
+use super::buckets::NO_LABEL;
 use super::graphs::{Key, Work};
-use super::kernels::DISTILLED;
+use super::heads::HeadLoss;
+use super::kernels::{DISTILLED, SCORED};
 use super::reduction::Reduction;
 use super::run::Model;
 use super::shape::MaskedLmMode;
@@ -74,7 +77,7 @@ impl Engine for CudaEngine {
     fn update(&mut self, update: &Update) -> Result<f64> {
         let device = self.device.get_mut().as_mut();
         self.reduction.complete(device, self.state.gradients)?;
-        self.updater.update(device, &mut self.graphs, &self.state, update)
+        self.updater.update(device, &self.state, update)
     }
 
     fn device_bytes(&self) -> Option<u64> {
@@ -202,7 +205,7 @@ impl PretrainingEngine for CudaEngine {
         let hard = &mut scores.hard;
         (hard.mlm_loss, hard.mlm_correct, scores.soft) = self.scored(at, masked, DISTILLED)?;
         hard.mlm_total = masked as u64;
-        let at = at.offset(prepared.scores.masked + prepared.scores.pairs);
+        let at = at.offset(prepared.scores.masked + prepared.scores.labels);
         let cosines: Vec<f32> = self.download(at, rows)?;
         scores.cosine = cosines.iter().map(|&one| f64::from(one)).sum();
         Ok(scores)
@@ -271,6 +274,55 @@ impl TaskEngine for CudaEngine {
             run.task_backward(device, run.model.task()?)
         })?;
         self.launched()
+    }
+
+    fn labelled_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        labels: Labels<'_>,
+        weight: f32,
+    ) -> Result<Scored> {
+        let shape = self.model.task()?.shape;
+        if batch.rows() == 0 {
+            return Ok(Scored::default());
+        }
+        let weight = self.updater.scale() as f32 * weight;
+        let (labels, needed, loss) = match labels {
+            Labels::Classes(all) => {
+                (all.to_vec(), head_rows(shape, batch), HeadLoss::Classes(weight))
+            }
+            Labels::Rows(all) => {
+                let all = all.iter().map(|label| label.unwrap_or(NO_LABEL)).collect();
+                (all, head_rows(shape, batch), HeadLoss::Classes(weight))
+            }
+            Labels::Spans(all) => {
+                let loss = HeadLoss::Spans(0.5 * weight);
+                (all.as_flattened().to_vec(), 2 * batch.sequences(), loss)
+            }
+        };
+        let spans = matches!(loss, HeadLoss::Spans(_));
+        if labels.len() != needed || spans && (shape.input, shape.outputs) != (HeadInput::Rows, 2) {
+            return Err(Error::Failed(format!(
+                "the head {} needs {needed} labels for this batch, not {}",
+                shape.name,
+                labels.len()
+            )));
+        }
+        let of_rows = !spans && shape.input == HeadInput::Rows;
+        let head_inputs = HeadInputs { head_labels: &labels, of_rows, ..HeadInputs::default() };
+        let request = Request { head: Some(shape), head_inputs, ..Request::default() };
+        let prepared = self.prepare(batch, Some(dropout), request)?;
+        let numbers = [weight.to_bits(), u32::from(spans), 0, 0];
+        let key = Key { work: Work::Task, sizes: prepared.sizes, numbers };
+        self.launch(&prepared, Some(key), true, |device, run| {
+            run.labelled_task(device, run.model.task()?, loss)
+        })?;
+        self.launched()?;
+        let at = prepared.activations.scores;
+        let (loss, correct, _) = self.scored(at, labels.len(), SCORED)?;
+        // Both tokens of a span count half.
+        Ok(Scored { loss: if spans { 0.5 * loss } else { loss }, correct })
     }
 
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {

@@ -1,7 +1,7 @@
 //! Forecasts the GPU memory that the engine will allocate, from the arena's own plan.
 
 use crate::engine::memory::{Forecast, Work, masked_share};
-use crate::model::{Config, Layout, Part};
+use crate::model::{Config, HeadInput, Layout, Part};
 
 use super::Settings;
 use super::heads::NEXT_SENTENCE;
@@ -20,6 +20,20 @@ pub fn forecast(
     let settings = settings.into();
     let masked_lm = layout.parts().contains(&Part::MaskedLm);
     let pairs = layout.parts().contains(&Part::NextSentence);
+    let labels = match layout.task_head() {
+        None => {
+            if pairs {
+                work.sequences
+            } else {
+                0
+            }
+        }
+        Some(_) if layout.parts().contains(&Part::Span) => 2 * work.sequences,
+        Some(head) => match head.input {
+            HeadInput::Pooled => work.sequences,
+            HeadInput::Rows => work.rows,
+        },
+    };
     let shape = Shape {
         config,
         element: settings.element,
@@ -28,6 +42,7 @@ pub fn forecast(
         sequences: work.sequences,
         longest: work.longest,
         picked: if masked_lm { masked_share(config, work.rows) } else { 0 },
+        labels,
         masked: if distils { MaskedLmMode::Distilled } else { MaskedLmMode::Scores },
         head: layout.task_head().or(pairs.then_some(NEXT_SENTENCE)),
         states: false,

@@ -13,9 +13,10 @@ use super::device::{Device, Graph};
 pub enum Work {
     Pretraining,
     Distillation,
+    /// With the loss on the device.
+    Task,
     TaskForward,
     TaskBackward,
-    Update,
 }
 
 /// Everything that a recording depends on, except the addresses of buffers.

@@ -9,8 +9,9 @@ use crate::random::Site;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element};
 use super::kernels::{
-    CrossEntropy, DropoutRows, SiteDropout, activation_backward, activation_bias, add_picked,
-    bias_gelu, bias_gradient, cast, cross_entropy, drop_rows, gelu_backward, partials, pick,
+    CrossEntropy, DropoutRows, SiteDropout, SpanLoss, activation_backward, activation_bias,
+    add_picked, bias_gelu, bias_gradient, cast, cross_entropy, drop_rows, gelu_backward, partials,
+    pick, span_loss,
 };
 use super::linear::Linear;
 use super::pass::Pass;
@@ -162,6 +163,15 @@ fn drop_pooler(
     drop_rows(device, Element::F32, rows, pass.width(), x, drops)
 }
 
+/// The loss of a head, with its weight.
+#[derive(Debug, Clone, Copy)]
+pub enum HeadLoss {
+    /// Cross-entropy with a label for each row of logits.
+    Classes(f32),
+    /// Cross-entropy of the first and the last token of an answer with the tokens of its sequence.
+    Spans(f32),
+}
+
 /// A linear layer over the pooler's output or over every row.
 pub struct Head {
     pub shape: TaskHead,
@@ -253,14 +263,14 @@ impl Head {
         self.linear.forward_with_bias(device, pass, all, input, logits)
     }
 
-    /// Scores by cross-entropy with a label per row into `scored`, and overwrites the logits with
-    /// `weight` times its gradient.
+    /// Scores by cross-entropy with the uploaded labels into `scored`, and overwrites the logits with the weighted
+    /// gradient.
     pub fn score(
         &self,
         device: &mut dyn Device,
         pass: Pass<'_>,
         hidden: Address,
-        weight: f32,
+        loss: HeadLoss,
         scored: Address,
         b: &Buffers,
     ) -> Result<()> {
@@ -268,17 +278,27 @@ impl Head {
         let all = (self.rows(pass), self.element(pass));
         let logits = (b.logits, Element::F32);
         self.linear.forward(device, pass, all, input, logits)?;
-        let loss = CrossEntropy {
-            n: self.rows(pass) as u32,
-            classes: self.shape.outputs as u32,
-            stride: self.columns() as u32,
-            logits: b.logits,
-            bias: pass.value(self.linear.bias),
-            labels: pass.device_batch.next_labels,
-            weight,
-            scored,
-        };
-        cross_entropy(device, Element::F32, &loss)
+        let (stride, labels) = (self.columns() as u32, pass.device_batch.head_labels);
+        match loss {
+            HeadLoss::Classes(weight) => {
+                let loss = CrossEntropy {
+                    n: self.rows(pass) as u32,
+                    classes: self.shape.outputs as u32,
+                    stride,
+                    logits: b.logits,
+                    bias: pass.value(self.linear.bias),
+                    labels,
+                    weight,
+                    scored,
+                };
+                cross_entropy(device, Element::F32, &loss)
+            }
+            HeadLoss::Spans(weight) => {
+                let batch = *pass.batch();
+                let loss = SpanLoss { batch, stride, logits: b.logits, labels, weight, scored };
+                span_loss(device, &loss)
+            }
+        }
     }
 
     /// Runs backward from the gradient of the logits in `b.logits`; adds the gradient of the hidden

@@ -308,6 +308,7 @@ impl CudaEngine {
             sequences: batch.sequences(),
             longest: batch.longest(),
             picked: request.head_inputs.rows.len(),
+            labels: request.head_inputs.head_labels.len(),
             masked: request.masked,
             head: request.head,
             states: request.states,
@@ -375,7 +376,7 @@ impl CudaEngine {
                 batch.sequences(),
                 longest,
                 head_inputs.rows.len(),
-                head_inputs.next_labels.len(),
+                head_inputs.head_labels.len(),
             ],
             rows: batch.rows(),
             sequences: batch.sequences(),
@@ -413,6 +414,7 @@ impl CudaEngine {
                 sequences: part.sequences,
                 longest: part.longest,
                 picked: share(whole.picked),
+                labels: share(whole.labels),
                 ..whole
             };
             shape.bytes()
@@ -523,7 +525,7 @@ impl CudaEngine {
             head_inputs: HeadInputs {
                 rows: &batch.masked_rows,
                 labels: &batch.masked_labels,
-                next_labels: &batch.next_labels,
+                head_labels: &batch.next_labels,
                 ..HeadInputs::default()
             },
             head: (pairs > 0).then_some(NEXT_SENTENCE),

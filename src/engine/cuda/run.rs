@@ -8,7 +8,7 @@ use crate::random::Site;
 
 use super::activations::{Activations, Scores};
 use super::device::{Address, Device};
-use super::heads::{self, Head, Pooler};
+use super::heads::{self, Head, HeadLoss, Pooler};
 use super::kernels::{
     Cosine, EmbeddingBackward, EmbeddingForward, Tables, bias_gradient, cosine, embedding_backward,
     embedding_forward,
@@ -155,9 +155,9 @@ impl<'a> Run<'a> {
         }
         if let Some(buffers) = &a.head {
             let head = self.model.next_sentence()?;
-            let weight = weights.map_or(0.0, |weights| weights.pair);
+            let loss = HeadLoss::Classes(weights.map_or(0.0, |weights| weights.pair));
             let scored = a.scores.offset(self.scores.masked);
-            head.score(device, pass, self.last(), weight, scored, buffers)?;
+            head.score(device, pass, self.last(), loss, scored, buffers)?;
             if let Some(d_hidden) = d_hidden {
                 head.backward(device, pass, self.last(), d_hidden, buffers)?;
             }
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
             theirs: a.teacher,
             weight: weights.cosine,
             d_own: d_hidden,
-            scored: a.scores.offset(self.scores.masked + self.scores.pairs),
+            scored: a.scores.offset(self.scores.masked + self.scores.labels),
         };
         cosine(device, pass.element(), &loss)?;
         if let Some(buffers) = &a.masked_lm {
@@ -197,6 +197,14 @@ impl<'a> Run<'a> {
     pub fn logits(self, device: &mut dyn Device, head: &Head) -> Result<()> {
         self.encode(device, &mut |_, _, _| Ok(()))?;
         head.forward(device, self.pass, self.last(), self.head_buffers())
+    }
+
+    /// Scores the uploaded labels with the task's head, and computes the gradients of the weighted loss.
+    pub fn labelled_task(self, device: &mut dyn Device, head: &Head, loss: HeadLoss) -> Result<()> {
+        self.encode(device, &mut |_, _, _| Ok(()))?;
+        let scored = self.activations.scores;
+        head.score(device, self.pass, self.last(), loss, scored, self.head_buffers())?;
+        self.task_backward(device, head)
     }
 
     /// Runs backward from the gradient of the task's logits in their buffer.

@@ -39,6 +39,8 @@ pub struct Shape<'a> {
     pub longest: usize,
     /// Rows that the masked-LM head reads.
     pub picked: usize,
+    /// Labels of the linear head.
+    pub labels: usize,
     pub masked: MaskedLmMode,
     /// The linear head to run.
     pub head: Option<TaskHead>,

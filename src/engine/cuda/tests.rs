@@ -8,10 +8,11 @@ use super::emulated::{Emulated, for_tests};
 use super::{CudaEngine, Settings};
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::objective::Labels;
 use crate::engine::optimizer::{Optimizer, Rule, Update};
 use crate::engine::{
     CpuEngine, Distillation, Engine, LossWeights, PretrainingEngine, Recompute, SoftTargets,
-    TaskEngine, objective,
+    TaskEngine,
 };
 use crate::model::{Config, Dropout, Family, HeadInput, Layout, PRETRAINING, Part};
 use crate::random::{Site, Stream};
@@ -380,6 +381,45 @@ fn task_heads_over_texts_and_over_tokens_are_the_cpus() {
     }
 }
 
+#[test]
+fn losses_of_labels_on_the_device_are_the_cpus() {
+    let heads = [Part::SequenceClassifier(3), Part::TokenClassifier(9), Part::Span];
+    for (config, element) in configs().iter().zip([Element::F32, Element::F16]) {
+        let bound = bounds(element).1;
+        for head in heads {
+            let parts = head.with_encoder();
+            let Some((layout, mut cuda, mut cpu)) = engines(config, &parts, settings(element))
+            else {
+                return;
+            };
+            let batch = batch(2, RAGGED).packed;
+            let classes: Vec<u32> = (0..batch.sequences() as u32).map(|i| i % 3).collect();
+            let rows: Vec<Option<u32>> =
+                (0..batch.rows() as u32).map(|row| (row % 5 > 0).then_some(row % 9)).collect();
+            let last = |range: std::ops::Range<usize>| range.len() as u32 - 1;
+            let spans: Vec<[u32; 2]> =
+                batch.ranges().map(|range| [last(range.clone()) / 2, last(range)]).collect();
+            let labels = match head {
+                Part::SequenceClassifier(_) => Labels::Classes(&classes),
+                Part::TokenClassifier(_) => Labels::Rows(&rows),
+                _ => Labels::Spans(&spans),
+            };
+            for round in 0..3 {
+                let got = cuda.labelled_gradients(&batch, DROPOUT, labels, 0.25).unwrap();
+                let expected = cpu.labelled_gradients(&batch, DROPOUT, labels, 0.25).unwrap();
+                close(got.loss, expected.loss, bound);
+                assert_eq!(got.correct, expected.correct);
+                assert_eq!(cuda.replayed() > 0, round == 2);
+            }
+            let (got, expected) = (cuda.gradients().unwrap(), cpu.gradients().unwrap());
+            compare(&layout, &got, &expected, bound);
+            let few = Labels::Classes(&[0]);
+            let error = cuda.labelled_gradients(&batch, DROPOUT, few, 1.0).unwrap_err().to_string();
+            assert!(error.contains("labels for this batch, not 1"), "{error}");
+        }
+    }
+}
+
 /// Fails where two vectors are farther apart than `bound` of their norm.
 fn near(got: &[f32], expected: &[f32], bound: f64) {
     assert_eq!(got.len(), expected.len());
@@ -640,7 +680,8 @@ fn the_forecast_is_the_plan() {
         let packed = batch(8, RAGGED).packed;
         // What fills a batch takes more, if there is room.
         cuda.ways.buckets = false;
-        cuda.task_gradients(&packed, DROPOUT, &mut loss).unwrap();
+        let labels = vec![Some(1); packed.rows()];
+        cuda.labelled_gradients(&packed, DROPOUT, Labels::Rows(&labels), 1.0).unwrap();
         let work =
             Work { rows: packed.rows(), sequences: packed.sequences(), longest: packed.longest() };
         let forecast = super::forecast(&config, &layout, work, settings, false);
@@ -663,14 +704,10 @@ fn spans_train_as_on_the_cpu() {
     for step in 1..=3 {
         let dropout = Dropout { seed: 2, step };
         let run = |engine: &mut dyn TaskEngine| {
-            let mut scored = 0.0;
-            let places = [[3, 7], [0, 2]];
-            let mut loss = |logits: &mut [f32]| {
-                scored = objective::spans(logits, &packed.cu_seqlens, &places, 0.5).loss;
-            };
-            engine.task_gradients(&packed, dropout, &mut loss).unwrap();
+            let labels = Labels::Spans(&[[3, 7], [0, 2]]);
+            let scored = engine.labelled_gradients(&packed, dropout, labels, 0.5).unwrap();
             let norm = engine.update(&update(u64::from(step), Rule::Adamw)).unwrap();
-            (scored, norm)
+            (scored.loss, norm)
         };
         let (got, expected) = (run(&mut cuda), run(&mut cpu));
         close(got.0, expected.0, 1e-4);

@@ -5,7 +5,6 @@ use crate::engine::optimizer::{Rule, Update};
 use crate::error::{Error, Result};
 
 use super::device::{Address, Device, Element};
-use super::graphs::{Graphs, Key, Work};
 use super::kernels::{Chunks, Parameters, Step, adamw, lamb, squares_partials, sum_of_squares};
 use super::state::{State, download};
 use crate::bytes::bytes_of;
@@ -75,7 +74,6 @@ impl Updater {
     pub fn update(
         &mut self,
         device: &mut dyn Device,
-        graphs: &mut Graphs,
         state: &State,
         update: &Update,
     ) -> Result<f64> {
@@ -86,14 +84,12 @@ impl Updater {
         }
         let scale = self.scale();
         device.upload(self.step, &Step::new(update, scale).bytes())?;
-        let key = Key {
-            work: Work::Update,
-            sizes: [0; 5],
-            numbers: [u32::from(rule == Rule::Lamb), 0, 0, 0],
-        };
-        let launches = |device: &mut dyn Device| self.launch(device, state, rule);
-        graphs.run(device, key, launches)?;
+        let (element, count) = (state.element, state.offsets.total() as u64);
+        let partials = self.squares_partials;
+        sum_of_squares(device, element, count, state.gradients, partials, self.squares)?;
         let squares: Vec<f64> = download(device, self.squares, 1)?;
+        // The device updates the parameters while the caller prepares the next batch.
+        self.launch(device, state, rule)?;
         let norm = squares[0].sqrt() / scale;
         if let Some(scale) = &mut self.loss_scale {
             scale.take(norm);
@@ -102,10 +98,7 @@ impl Updater {
     }
 
     fn launch(&self, device: &mut dyn Device, state: &State, rule: Rule) -> Result<()> {
-        let count = state.offsets.total() as u64;
-        let partials = self.squares_partials;
         let element = state.element;
-        sum_of_squares(device, element, count, state.gradients, partials, self.squares)?;
         let parameters = Parameters {
             chunks: &self.chunks,
             chunks_at: self.chunks_at,

@@ -241,6 +241,44 @@ template <typename Work> __device__ __forceinline__ void over_numbers(u32 classe
     }
 }
 
+// The cross-entropy of one of an answer's two tokens over its sequence's tokens; blockIdx.y is its column of logits.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    span_loss(u32 stride, T *logits, const u32 *cu_seqlens, const u32 *labels, float weight, float *scored) {
+    __shared__ float parts[2 * THREADS / 32];
+    u32 first = cu_seqlens[blockIdx.x], length = cu_seqlens[blockIdx.x + 1] - first;
+    u64 place = 2 * (u64)blockIdx.x + blockIdx.y;
+    T *column = logits + (u64)first * stride + blockIdx.y;
+    u32 label = labels[place];
+    float *loss = scored + 2 * place;
+    u32 *correct = (u32 *)loss + 1;
+    if (label >= length) {
+        if (threadIdx.x == 0) {
+            *loss = 0.0f;
+            *correct = 0;
+        }
+        over_numbers(length, [&](u32 row) { set(column[(u64)row * stride], 0.0f); });
+        return;
+    }
+    Softmax softmax;
+    over_numbers(length, [&](u32 row) {
+        float x = to_float(column[(u64)row * stride]);
+        softmax.take<1>(&x);
+    });
+    // Read before the column is overwritten: a barrier follows.
+    float logit = to_float(column[(u64)label * stride]);
+    softmax.join(parts);
+    if (threadIdx.x == 0) {
+        *loss = softmax.top + logf(softmax.sum) - logit;
+        *correct = logit == softmax.top;
+    }
+    float scale = weight / softmax.sum, shift = -softmax.top * LOG2_E;
+    over_numbers(length, [&](u32 row) {
+        T *x = column + (u64)row * stride;
+        float gradient = scale * power_of_two(to_float(*x) * LOG2_E + shift);
+        set(*x, gradient - (row == label ? weight : 0.0f));
+    });
+}
+
 // The weighted loss of distillation at a temperature (Hinton et al., arXiv 1503.02531). `scored`:
 // the cross-entropy, 1 if the label has the largest logit, and T^2 times the divergence from the
 // teacher's distribution, of each row; a fourth value is left unchanged.

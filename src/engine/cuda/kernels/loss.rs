@@ -5,6 +5,8 @@ use crate::engine::DistillationWeights;
 use crate::engine::cuda::device::{Address, Cost, Device, Element};
 use crate::error::Result;
 
+use super::Batch;
+
 /// Bytes per row that [`cross_entropy`] writes: the loss (f32), and 1 (u32) if the label has the
 /// largest logit, else 0.
 pub const SCORED: u64 = 8;
@@ -41,6 +43,30 @@ pub fn cross_entropy(device: &mut dyn Device, element: Element, a: &CrossEntropy
     let cost = Cost::of_values(&[(element, passes * super::values(a.n, a.classes))]);
     launch!(device, element, "cross_entropy", ([a.n, 1, 1], THREADS), cost;
         a.classes, a.stride, a.logits, a.bias, a.labels, a.weight, a.scored)
+}
+
+/// Cross-entropy of the first and the last token of an answer over the tokens of its sequence, which the two columns of
+/// logits score (Devlin et al., section 4.2).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SpanLoss {
+    pub batch: Batch,
+    /// Elements between the starts of rows.
+    pub stride: u32,
+    /// (f32), (rows, 2); overwritten with the gradient of `weight` times the loss. Their biases don't change it.
+    pub logits: Address,
+    /// (u32) The positions of both tokens in each sequence; the column of one that is outside has no loss and no
+    /// gradient.
+    pub labels: Address,
+    pub weight: f32,
+    /// [`SCORED`] bytes for each label, out.
+    pub scored: Address,
+}
+
+/// See [`SpanLoss`].
+pub fn span_loss(device: &mut dyn Device, a: &SpanLoss) -> Result<()> {
+    let cost = Cost::of_values(&[(Element::F32, 2 * super::values(a.batch.rows, a.stride))]);
+    launch!(device, Element::F32, "span_loss", ([a.batch.sequences, 2, 1], THREADS), cost;
+        a.stride, a.logits, a.batch.cu_seqlens, a.labels, a.weight, a.scored)
 }
 
 /// Cross-entropy over (n, classes) against labels and a teacher's logits.

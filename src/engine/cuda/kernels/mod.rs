@@ -42,7 +42,8 @@ pub use embedding::{
     EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,
 };
 pub use loss::{
-    Cosine, CrossEntropy, DISTILLED, DistillationLoss, SCORED, cosine, cross_entropy, distillation,
+    Cosine, CrossEntropy, DISTILLED, DistillationLoss, SCORED, SpanLoss, cosine, cross_entropy,
+    distillation, span_loss,
 };
 pub use norm::{Norm, NormBackward, NormForward, norm_backward, norm_forward};
 pub use optimizer::{Chunks, Parameters, Step, adamw, lamb, squares_partials, sum_of_squares};

@@ -1,13 +1,13 @@
 //! Compares cross-entropy, distillation and the cosine with the CPU engine's and with their
 //! definitions in f64.
 
-use crate::engine::DistillationWeights;
 use crate::engine::cpu::loss as cpu;
 use crate::engine::cuda::device::{Address, Element};
 use crate::engine::cuda::kernels::{
-    self, Cosine, CrossEntropy, DISTILLED, DistillationLoss, SCORED,
+    self, Cosine, CrossEntropy, DISTILLED, DistillationLoss, SCORED, SpanLoss,
 };
 use crate::engine::simd::Simd;
+use crate::engine::{DistillationWeights, objective};
 use crate::error::Result;
 
 use super::test_case::{TestCase, bound, indices, numbers, rounded};
@@ -162,6 +162,67 @@ fn entropy_case(case: &mut TestCase<'_>, shape: (usize, usize, usize), weight: f
         near_by_row(case, &without_padding(&got, classes, stride), &d, classes);
     }
     Ok(())
+}
+
+/// Two columns of logits, and the places of an answer in each sequence.
+pub fn span_loss(cases: &mut TestCases<'_>) {
+    for lengths in cases.scale.lengths() {
+        let name = format!("{lengths:?}");
+        cases.test(&name, |case| span_case(case, lengths));
+    }
+    let (_, lengths) = cases.scale.measured();
+    cases.measure("a training step's", |case| span_case(case, lengths));
+}
+
+fn span_case(case: &mut TestCase<'_>, lengths: &[usize]) -> Result<()> {
+    const STRIDE: usize = 8;
+    let sample = case.sample(lengths)?;
+    let rows = sample.packed.rows();
+    case.columns = STRIDE;
+    let x: Vec<f32> = numbers(rows * STRIDE, 1).iter().map(|x| 4.0 * x).collect();
+    let draws = indices(2 * lengths.len(), 1 << 16, 5);
+    let spans: Vec<[u32; 2]> = lengths
+        .iter()
+        .zip(draws.as_chunks().0)
+        .map(|(&length, pair): (_, &[u32; 2])| pair.map(|draw| draw % length as u32))
+        .collect();
+    let mut labels = spans.as_flattened().to_vec();
+    // An end that is outside counts for nothing.
+    labels[1] = u32::MAX;
+    let bytes = SCORED * labels.len() as u64;
+    let a = SpanLoss {
+        batch: sample.on_device.batch,
+        stride: STRIDE as u32,
+        logits: case.changing(Element::F32, &x)?,
+        labels: case.words(&labels)?,
+        weight: 0.37,
+        scored: case.scratch(bytes)?,
+    };
+    kernels::span_loss(case.device, &a)?;
+    let scored = case.bytes(a.scored, bytes)?;
+    let Some([got]) = case.outputs([(a.logits, Element::F32, rows * STRIDE)])? else {
+        return Ok(());
+    };
+    let mut d: Vec<f32> = x.chunks_exact(STRIDE).flat_map(|row| row[..2].to_vec()).collect();
+    // The objective's weight is that of the mean of both tokens.
+    let all = objective::spans(&mut d, &sample.packed.cu_seqlens, &spans, 2.0 * a.weight);
+    d[..2 * lengths[0]].chunks_exact_mut(2).for_each(|pair| pair[1] = 0.0);
+    let left_out = f64::from(loss_of(&x, STRIDE, lengths[0], spans[0][1]));
+    let losses = floats(&column(&scored, 2, 0));
+    let sum: f64 = losses.iter().map(|&loss| f64::from(loss)).sum();
+    case.within("the summed loss", &[sum as f32], &[2.0 * all.loss - left_out], 1e-5);
+    let padding: Vec<f32> = got.chunks_exact(STRIDE).flat_map(|row| row[2..].to_vec()).collect();
+    let expected: Vec<f32> = x.chunks_exact(STRIDE).flat_map(|row| row[2..].to_vec()).collect();
+    case.same("the padding", &padding, &expected);
+    near_by_row(case, &without_padding(&got, 2, STRIDE), &d, 2);
+    Ok(())
+}
+
+/// Returns the loss of the last token of the first sequence's answer.
+fn loss_of(x: &[f32], stride: usize, length: usize, label: u32) -> f32 {
+    let column = |row: usize| f64::from(x[row * stride + 1]);
+    let total: f64 = (0..length).map(|row| column(row).exp()).sum();
+    (total.ln() - column(label as usize)) as f32
 }
 
 /// Compares gradients row by row: one label's is far larger than all others together.

@@ -257,6 +257,7 @@ const KERNELS: &[(&str, KernelTest)] = &[
     ("drop_rows", rows::drop_rows),
     ("cast", rows::cast),
     ("cross_entropy", loss::cross_entropy),
+    ("span_loss", loss::span_loss),
     ("distillation", loss::distillation),
     ("cosine", loss::cosine),
     ("sum_of_squares", optimizer::sum_of_squares),

@@ -55,6 +55,7 @@ kernels! {
     drop_rows,
     cast,
     cross_entropy,
+    span_loss,
     distillation,
     cosine,
     sum_of_squares,
