@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Measures everything that counts about a GPU that is there for minutes, beside PyTorch, in the order of its value.
 
-    python3 benches/gpu/run.py pack FOLDER --minilm DIR --squad DIR --mrpc DIR    # what a run takes along, here
+    python3 benches/gpu/run.py pack FOLDER --minilm DIR --squad DIR --glue DIR    # what a run takes along, here
     python3 benches/gpu/run.py run --budget 600 --out DIR --packed FOLDER         # on the machine with the GPU
 
 `pack` builds the command, strips and compresses it, and adds MiniLM in f16 and the data: less than 60 MiB together.
-`run` begins with the self-test, then times training steps in turn with PyTorch's (torch_step.py, with compiled models
-and fused attention), fine-tunes and pre-trains. What does not fit into the budget is left out. Each result is written
-as it comes; tables, charts and DIR.tar.gz are made at the end, and again after each result.
+`run` starts PyTorch's programs first (torch_step.py, with compiled models and fused attention): they compile while the
+self-test compares kernels and steps with the CPU, and while MRPC and STS-B are fine-tuned with several seeds. Then it times
+training steps, its own before and after each of PyTorch's, looks for the largest batches, fine-tunes and pre-trains. What
+does not fit into the budget is left out. Each result is written as it comes; tables, charts and DIR.tar.gz are made at the
+end, and again after each result.
 With --emulate the kernels run on the processor, at tiny sizes: that tests this script.
 """
 
@@ -18,15 +20,20 @@ import lzma
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import tarfile
+import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 60 << 20
 QUESTIONS = 8000
 DTYPES = ["bf16", "fp16", "tf32", "f32"]
+# The seeds of benches/precision.py, whose figures of the CPU engine the GPU's are compared with.
+SEEDS = range(1, 6)
 # How this program and the peer name the formats.
 OURS = {"bf16": ["bf16"], "fp16": ["f16"], "tf32": ["f32", "--matmul", "fast"], "f32": ["f32"]}
 # Published tokens per second of fine-tuning on SQuAD at length 384 on one H200, with NVIDIA's PyTorch container: bars to
@@ -51,12 +58,16 @@ def pack(options):
     (folder / "cloze.xz").write_bytes(lzma.compress(binary.read_bytes(), preset=6))
     convert = [binary, "convert", options.minilm, folder / "minilm", "--dtype", "f16", "--overwrite"]
     subprocess.run(convert, check=True)
+    weights = folder / "minilm/model.safetensors"
+    (folder / "minilm/weights.xz").write_bytes(lzma.compress(weights.read_bytes(), preset=6))
+    weights.unlink()
     binary.unlink()
     questions(options.squad, "train-v1.1.json", folder / "squad", QUESTIONS)
     questions(options.squad, "dev-v1.1.json", folder / "squad", QUESTIONS // 4)
-    (folder / "mrpc").mkdir(exist_ok=True)
-    for name in ["train.tsv", "dev.tsv"]:
-        shutil.copy2(options.mrpc / name, folder / "mrpc" / name)
+    for task in ["mrpc", "sts-b"]:
+        (folder / task).mkdir(exist_ok=True)
+        for name in ["train.tsv", "dev.tsv"]:
+            shutil.copy2(options.glue / task.upper() / name, folder / task / name)
     shutil.copy2(ROOT / "benches/peers/torch_step.py", folder / "torch_step.py")
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     print(f"{folder}: {size / 2**20:.1f} MiB")
@@ -89,12 +100,20 @@ class Run:
         self.out.mkdir(parents=True, exist_ok=True)
         self.until = time.monotonic() + options.budget
         self.results = []
+        self.lock = threading.Lock()
+        self.scratch = pathlib.Path(tempfile.mkdtemp())
+        self.packed = options.packed
+        self.minilm = self.scratch / "minilm"
+        if self.packed and (self.packed / "minilm").exists():
+            shutil.copytree(self.packed / "minilm", self.minilm)
+            weights = lzma.decompress((self.minilm / "weights.xz").read_bytes())
+            (self.minilm / "model.safetensors").write_bytes(weights)
         self.cloze = options.cloze or self.unpack()
 
     def unpack(self):
         # Compressed archives lose the bit that makes a file a program.
-        binary = self.out / "cloze"
-        binary.write_bytes(lzma.decompress((self.options.packed / "cloze.xz").read_bytes()))
+        binary = self.scratch / "cloze"
+        binary.write_bytes(lzma.decompress((self.packed / "cloze.xz").read_bytes()))
         binary.chmod(0o755)
         return binary
 
@@ -102,6 +121,10 @@ class Run:
         return self.until - time.monotonic()
 
     def keep(self, result):
+        with self.lock:
+            self.keep_alone(result)
+
+    def keep_alone(self, result):
         self.results.append(result)
         with open(self.out / "results.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
@@ -139,97 +162,191 @@ class Run:
     def backend(self):
         return [] if self.options.emulate else ["--backend", "cuda"]
 
-    def train(self, size, batch, length, dtype, seconds, kind="speed"):
-        """Times training steps, in turn with the peer's."""
+    def ours(self, size, batch, length, dtype, seconds, kind="speed"):
         steps = "2" if self.options.emulate else "10"
-        name = f"{size} {batch}×{length} {dtype}"
-        shape = {"size": size, "seq": length, "dtype": dtype, "kind": kind}
-        ours = [self.cloze, "bench", "train", "--json", "--size", size, "--seq", str(length), "--steps", steps]
-        ours += ["--dtype", *OURS[dtype], *self.backend()]
-        ours += ["--find-batch"] if batch == "largest" else ["--batch", str(batch)]
-        self.command(name, ours, seconds, who="cloze", batch=batch, **shape)
-        theirs = [sys.executable, self.peer(), "--size", size, "--seq", str(length), "--dtype", dtype]
-        theirs += ["--device", "cpu" if self.options.emulate else "cuda", "--steps", steps]
-        if batch == "largest":
-            found = self.command(f"{name}, found", [*theirs, "--find-batch"], seconds, who="torch", batch=batch, **shape)
-            if not found:
-                return
-            batch = found["max_batch"]
-        theirs += ["--batch", str(batch)]
-        if not self.options.emulate:
-            theirs.append("--compile")
-        self.command(name, theirs, seconds, who="torch", batch=batch, **shape)
+        command = [self.cloze, "bench", "train", "--json", "--size", size, "--seq", str(length), "--steps", steps]
+        command += ["--dtype", *OURS[dtype], *self.backend()]
+        command += ["--find-batch"] if batch == "largest" else ["--batch", str(batch)]
+        shape = {"size": size, "seq": length, "dtype": dtype, "kind": kind, "batch": batch}
+        return self.command(f"{size} {batch}×{length} {dtype}", command, seconds, who="cloze", **shape)
 
-    def peer(self):
-        return (self.options.packed or ROOT / "benches/peers") / "torch_step.py"
+    def theirs(self, size, batch, length, dtype):
+        steps = "2" if self.options.emulate else "10"
+        command = [sys.executable, (self.packed or ROOT / "benches/peers") / "torch_step.py", "--size", size]
+        command += ["--seq", str(length), "--dtype", dtype, "--steps", steps]
+        command += ["--device", "cpu" if self.options.emulate else "cuda"]
+        command += ["--find-batch"] if batch == "largest" else ["--batch", str(batch)]
+        return command
+
+    def largest(self, size, length, dtype):
+        """Compares the largest batches, and the speed with them."""
+        self.ours(size, "largest", length, dtype, 15, kind="largest")
+        shape = {"size": size, "seq": length, "dtype": dtype, "kind": "largest", "batch": "largest"}
+        command = self.theirs(size, "largest", length, dtype)
+        self.command(f"{size} largest×{length} {dtype}", command, 30, who="torch", **shape)
+
+    def compared(self, peer):
+        """Times training steps before and after the peer's, once it has compiled its model."""
+        size, batch, length, dtype = peer.shape
+        self.ours(*peer.shape, 12)
+        if not peer.measure(self.left()):
+            why = f"it was not ready: {peer.last_words()}"
+            self.keep({"name": peer.name, "who": "torch", **peer.about, "error": why})
+            return
+        self.keep({"name": peer.name, "who": "torch", **peer.about, "result": peer.result})
+        self.ours(*peer.shape, 12)
 
     def whole(self):
         small = self.options.emulate
-        selftest = [self.cloze, "bench", "--gpu-selftest", "--json", "--out", self.out / "selftest"]
-        if small:
-            selftest += ["--emulate", "--short", "--match", "norm_forward"]
-        else:
-            selftest += ["--minutes", f"{min(8.0, self.left() * 0.6 / 60):.2f}"]
-        self.command("self-test", selftest, 20, kind="selftest")
-        sizes = ["tiny"] if small else ["base", "large"]
         batch, length = (2, 16) if small else (64, 384)
-        for size in sizes:
-            self.train(size, batch, length, "bf16", 25)
+        half = batch // 2
+        first = [("tiny", batch, length, "bf16")]
         if not small:
-            for size in sizes:
-                self.train(size, "largest", length, "bf16", 40, kind="largest")
-        for dtype in DTYPES[1:]:
-            for size in sizes:
-                self.train(size, batch, length, dtype, 25)
-        for other in [8] if small else [128, 512]:
-            for size in sizes:
-                self.train(size, batch * length // other, other, "bf16", 25)
+            first = [("base", batch, length, "bf16"), ("large", half, length, "bf16")]
+            first += [("base", batch, length, "fp16"), ("base", batch, length, "tf32")]
+        peers = [Peer(self, shape) for shape in first]
+        selftest = [self.cloze, "bench", "--gpu-selftest", "--json"]
+        if small:
+            parts = [("norm_forward", ["--emulate", "--short", "--match", "norm_forward"])]
+        else:
+            # At once: most of the time the CPU computes what is compared.
+            parts = [(name, ["--only", "kernels", "--match", name]) for name in self.options.match]
+            parts += [(name, ["--only", name]) for name in self.options.sections]
+        done = [threading.Thread(target=self.tested, args=(selftest, part)) for part in parts]
+        done.append(threading.Thread(target=self.scores))
+        for thread in done:
+            thread.start()
+        for thread in done:
+            thread.join()
+        for peer in peers:
+            peer.wait_until_ready(self.left() - 60)
+        for peer in peers:
+            self.compared(peer)
         if not small:
-            for dtype in DTYPES[1:]:
-                for size in sizes:
-                    self.train(size, "largest", length, dtype, 40, kind="largest")
-        self.tune()
+            self.ours("base", batch, length, "f32", 15)
+            eager = {"size": "base", "seq": length, "dtype": "f32", "kind": "speed", "batch": batch}
+            command = self.theirs("base", batch, length, "f32")
+            self.command("base f32, not compiled", command, 20, who="torch", **eager)
+            for size in ["base", "large"]:
+                self.largest(size, length, "bf16")
+            profile = ["--only", "speed,training", "--match", f"base {batch}×{length}", "--minutes", "3"]
+            self.command("launches", [*selftest, *profile, "--out", self.out / "launches"], 15, kind="selftest")
+            for other in [128, 512]:
+                for size in ["base", "large"]:
+                    self.ours(size, (batch if size == "base" else half) * length // other, other, "bf16", 10)
+        self.squad()
         self.pretrain()
+        for peer in peers:
+            peer.stop()
 
-    def tune(self):
-        packed = self.options.packed
-        if not packed or not (packed / "minilm").exists():
+    def tested(self, command, part):
+        name, options = part
+        out = self.out / f"selftest-{name.replace(' ', '-')}"
+        minutes = [] if self.options.emulate else ["--minutes", "5"]
+        self.command(f"self-test: {name}", [*command, *options, *minutes, "--out", out], 20, kind="selftest")
+
+    def tune(self, task, dtype, more, seconds):
+        command = [self.cloze, "finetune", task, "--data", self.packed / task, "--model", self.minilm, "--json"]
+        out = self.scratch / f"tuned-{task}-{dtype}-{'-'.join(map(str, more))}"
+        command += ["--out", out, "--dtype", dtype, *map(str, more), *self.backend()]
+        if self.options.emulate:
+            command += ["--limit", "8"]
+        name = f"fine-tuning {task} {dtype} {' '.join(map(str, more))}"
+        self.command(name, command, seconds, kind="finetune", task=task, dtype=dtype)
+        shutil.rmtree(out, ignore_errors=True)
+
+    def scores(self):
+        """Fine-tunes MRPC and STS-B as benches/precision.py does on the CPU."""
+        if not self.minilm.exists():
             return
-        for task, data, epochs in [("mrpc", "mrpc", 3), ("squad", "squad", 1)]:
-            command = [self.cloze, "finetune", task, "--data", packed / data, "--model", packed / "minilm"]
-            command += ["--out", self.out / f"tuned-{task}", "--dtype", "bf16", "--json", "--overwrite", *self.backend()]
-            command += ["--epochs", str(epochs)]
-            if self.options.emulate:
-                command += ["--limit", "8"]
-            self.command(f"fine-tuning {task}", command, 60, kind="finetune")
-            shutil.rmtree(self.out / f"tuned-{task}", ignore_errors=True)
+        for seed in [1] if self.options.emulate else SEEDS:
+            for task in ["mrpc", "sts-b"]:
+                self.tune(task, "bf16", ["--epochs", 2, "--lr", 5e-5, "--seed", seed], 10)
+
+    def squad(self):
+        if self.minilm.exists():
+            self.tune("squad", "bf16", ["--epochs", 1], 25)
 
     def pretrain(self):
         steps = "5" if self.options.emulate else "2000"
-        command = [self.cloze, "pretrain", "--out", self.out / "pretrained", "--steps", steps, "--dtype", "bf16", "--json"]
-        command += ["--overwrite", *self.backend()]
-        self.command("a pre-training curve", command, 60, kind="pretrain")
+        command = [self.cloze, "pretrain", "--out", self.scratch / "pretrained", "--steps", steps, "--dtype", "bf16"]
+        command += ["--json", "--overwrite", *self.backend()]
+        self.command("a pre-training curve", command, 25, kind="pretrain")
+
+
+class Peer:
+    """PyTorch's program, which compiles its model and waits."""
+
+    def __init__(self, run, shape):
+        self.shape = shape
+        size, batch, length, dtype = shape
+        self.about = {"size": size, "seq": length, "dtype": dtype, "kind": "speed", "batch": batch}
+        self.name = f"{size} {batch}×{length} {dtype}"
+        self.go = run.scratch / f"go-{size}-{dtype}"
+        self.log = open(run.scratch / f"peer-{size}-{dtype}", "w+b")
+        self.result, self.ready = None, False
+        command = [*run.theirs(*shape), "--wait", self.go]
+        if not run.options.emulate:
+            command.append("--compile")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                found = json.loads(line)
+                if "ready" in found:
+                    self.ready = True
+                else:
+                    self.result = found
+
+    def wait_until_ready(self, seconds):
+        until = time.monotonic() + seconds
+        while not self.ready and self.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.2)
+
+    def measure(self, seconds):
+        """Lets it measure; returns whether it did."""
+        self.go.touch()
+        if not self.ready:
+            self.stop()
+            return False
+        try:
+            self.process.wait(timeout=max(min(seconds, 60), 1))
+        except subprocess.TimeoutExpired:
+            self.stop()
+        time.sleep(0.5)
+        return self.result is not None
+
+    def last_words(self):
+        self.log.seek(0)
+        return self.log.read()[-1500:].decode(errors="replace")
+
+    def stop(self):
+        self.process.kill()
 
 
 # ---- What is left behind.
 
 
-def speed(result):
-    return (result.get("result") or {}).get("tokens_per_s")
-
-
 def rows(results, kind):
-    """Returns, for each size, length, batch and format, the two speeds and the two batches."""
+    """Returns, for each size, length, batch and format, the two median speeds and the two batches."""
     table = {}
     for result in results:
         if result.get("kind") != kind or "who" not in result:
             continue
         measured = result.get("result") or {}
-        if "max_batch" in measured:
-            continue
         key = (result["size"], result["seq"], result["dtype"], "largest" if kind == "largest" else result["batch"])
-        table.setdefault(key, {})[result["who"]] = (speed(result), measured.get("batch"), result.get("error"))
-    return table
+        both = table.setdefault(key, {})
+        speeds, batch, error = both.get(result["who"], ([], None, None))
+        speeds += [measured["tokens_per_s"]] if "tokens_per_s" in measured else []
+        batch = batch or measured.get("max_batch") or measured.get("batch")
+        both[result["who"]] = (speeds, batch, error or result.get("error"))
+    median = lambda all: statistics.median(all) if all else None
+    return {
+        key: {who: (median(speeds), batch, error) for who, (speeds, batch, error) in both.items()}
+        for key, both in table.items()
+    }
 
 
 def report(results, out):
@@ -309,7 +426,7 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("pack")
     packing.add_argument("folder", type=pathlib.Path)
-    for name in ["--minilm", "--squad", "--mrpc"]:
+    for name in ["--minilm", "--squad", "--glue"]:
         packing.add_argument(name, type=pathlib.Path, required=True)
     packing.add_argument("--emulator", action="store_true", help="build the command with the emulated device")
     running = commands.add_parser("run")
@@ -318,6 +435,8 @@ def main():
     running.add_argument("--packed", type=pathlib.Path)
     running.add_argument("--cloze", type=pathlib.Path, help="the command, instead of the packed one")
     running.add_argument("--emulate", action="store_true")
+    running.add_argument("--match", nargs="*", default=["attention"], help="kernels whose self-test runs at once")
+    running.add_argument("--sections", nargs="*", default=["steps"], help="sections of the self-test that run at once")
     options = parser.parse_args()
     if options.command == "pack":
         return pack(options)
