@@ -127,6 +127,8 @@ impl Gradients {
             count: c.num_attention_heads as u32,
             size: c.head_size() as u32,
             causal: c.is_decoder,
+            // Either needs as much.
+            tf32: false,
         };
         let widest = c.intermediate_size.max(3 * c.hidden_size).max(c.embedding_width());
         let wide = shape.hidden().max(shape.embedded());

@@ -92,6 +92,7 @@ impl<'a> Pass<'a> {
             count: self.config.num_attention_heads as u32,
             size: self.config.head_size() as u32,
             causal: self.config.is_decoder,
+            tf32: self.tf32,
         }
     }
 }

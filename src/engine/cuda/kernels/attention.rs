@@ -1,11 +1,11 @@
-//! Self-attention over packed sequences: flash attention on tensor cores in bf16 and f16 for heads
-//! 32 or 64 wide (`flash.cuh`), plain kernels otherwise (`attention.cu`).
+//! Self-attention over packed sequences: flash attention on tensor cores for heads 32 or 64 wide
+//! (`flash.cuh`, in f32 `flash32.cuh`), plain kernels otherwise (`attention.cu`).
 
 use crate::engine::cuda::device::{Address, Argument, Cost, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
 use crate::model::check_longest;
 
-use super::{Batch, SiteDropout};
+use super::{Batch, SiteDropout, flash32};
 
 /// The shape of the heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Heads {
     pub size: u32,
     /// Whether a query attends only to keys up to its own position.
     pub causal: bool,
+    /// Whether products in f32 may round their factors to TF32.
+    pub tf32: bool,
 }
 
 /// The buffers of the backward pass.
@@ -94,12 +96,12 @@ pub fn attention_backward(
 }
 
 /// A kernel over blocks of rows of each head of each sequence.
-struct Blocks {
-    name: &'static str,
+pub(super) struct Blocks {
+    pub(super) name: &'static str,
     /// Rows per block.
-    rows: u32,
+    pub(super) rows: u32,
     /// Bytes of dynamic shared memory.
-    shared: u32,
+    pub(super) shared: u32,
 }
 
 /// A kernel of `attention.cu`.
@@ -111,6 +113,8 @@ fn plain(name: &'static str) -> Blocks {
 struct Flash {
     size: u32,
     dropout: bool,
+    /// In f32, those of `flash32.cuh`.
+    single: Option<flash32::Flash>,
 }
 
 impl Flash {
@@ -121,6 +125,9 @@ impl Flash {
 
     /// 128 queries, and two tiles of 64 keys and values.
     fn forward(&self) -> Blocks {
+        if let Some(single) = self.single {
+            return single.forward();
+        }
         Blocks {
             name: match (self.size, self.dropout) {
                 (64, false) => "flash_forward_64",
@@ -136,6 +143,9 @@ impl Flash {
     /// 64 queries and their gradients, and two tiles of 64 keys and values, with two numbers per
     /// query.
     fn d_queries(&self) -> Blocks {
+        if let Some(single) = self.single {
+            return single.d_queries();
+        }
         Blocks {
             name: match (self.size, self.dropout) {
                 (64, false) => "flash_d_queries_64",
@@ -151,6 +161,9 @@ impl Flash {
     /// 64 keys and values, and two tiles of 64 queries and their gradients, with two numbers per
     /// query.
     fn d_keys(&self) -> Blocks {
+        if let Some(single) = self.single {
+            return single.d_keys();
+        }
         Blocks {
             name: match (self.size, self.dropout) {
                 (64, false) => "flash_d_keys_64",
@@ -191,9 +204,10 @@ impl<'a> Call<'a> {
 
     /// Returns the tensor-core kernels if they support these heads.
     fn flash(&self) -> Option<Flash> {
-        let (size, dropout) = (self.heads.size, self.dropout.is_some());
-        let can = self.element != Element::F32 && (size == 32 || size == 64);
-        can.then_some(Flash { size, dropout })
+        let (size, dropout, tf32) = (self.heads.size, self.dropout.is_some(), self.heads.tf32);
+        let is_single = self.element == Element::F32;
+        let single = is_single.then_some(flash32::Flash { size, dropout, tf32 });
+        matches!(size, 32 | 64).then_some(Flash { size, dropout, single })
     }
 
     /// Returns the cost of a kernel that reads or writes this many matrices of (rows, hidden), and computes this many
