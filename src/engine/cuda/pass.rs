@@ -88,6 +88,6 @@ impl<'a> Pass<'a> {
     }
 
     pub fn heads(self) -> Heads {
-        Heads::of(self.config)
+        Heads { tf32: self.tf32, ..Heads::of(self.config) }
     }
 }

@@ -104,8 +104,9 @@ fn compare(layout: &Layout, got: &[f32], expected: &[f32], bound: f64) {
     let whole: f64 = expected.iter().map(|&e| f64::from(e).powi(2)).sum();
     let mut worst = (0.0, "");
     for (parameter, range) in layout.iter() {
-        // A key's bias moves all scores of a query alike: its gradient is rounding alone.
-        if parameter.name.ends_with("key.bias") {
+        // A key's bias moves all scores of a query alike, and a span's those of a sequence: their gradients are
+        // rounding alone.
+        if parameter.name.ends_with("key.bias") || parameter.name == "qa_outputs.bias" {
             continue;
         }
         let (mut difference, mut norm) = (0.0, 0.0);
@@ -262,8 +263,8 @@ fn ten_steps_of_pretraining_stay_together() {
             let update = update(step, rule);
             close(cuda.update(&update).unwrap(), cpu.update(&update).unwrap(), 1e-4);
         }
-        // Of each shape and of the update the first was launched and the second recorded.
-        assert_eq!(cuda.replayed(), (7 - 2) + (3 - 2) + (10 - 2));
+        // Of each shape the first was launched and the second recorded.
+        assert_eq!(cuda.replayed(), (7 - 2) + (3 - 2));
         let (got, expected) = (cuda.parameters().unwrap(), cpu.parameters().unwrap());
         compare(&layout, &got, &expected, 1e-3);
         let (got, expected) = (cuda.moments().unwrap(), cpu.moments().unwrap());

@@ -1,11 +1,11 @@
-//! Self-attention over packed sequences: flash attention on tensor cores in bf16 and f16 for heads
-//! 32 or 64 wide (`flash.cuh`), plain kernels otherwise (`attention.cu`).
+//! Self-attention over packed sequences: flash attention on tensor cores for heads 32 or 64 wide
+//! (`flash.cuh`, in f32 `flash32.cuh`), plain kernels otherwise (`attention.cu`).
 
 use crate::engine::cuda::device::{Address, Argument, Cost, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
 use crate::model::{Config, check_longest};
 
-use super::{Batch, SiteDropout};
+use super::{Batch, SiteDropout, flash32};
 
 /// The shape of the heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,15 +15,18 @@ pub struct Heads {
     pub size: u32,
     /// Whether a query attends only to keys up to its own position.
     pub causal: bool,
+    /// Whether products in f32 may round their factors to TF32.
+    pub tf32: bool,
 }
 
 impl Heads {
-    /// Returns a model's.
+    /// Returns a model's, with exact products.
     pub fn of(config: &Config) -> Self {
         Self {
             count: config.num_attention_heads as u32,
             size: config.head_size() as u32,
             causal: config.is_decoder,
+            tf32: false,
         }
     }
 }
@@ -66,13 +69,13 @@ pub fn attention_scratch(rows: u32, heads: Heads) -> usize {
 }
 
 /// Returns the bytes in which the forward pass stores which probabilities dropout kept: a bit for each, in blocks of
-/// 64 queries and 64 keys of the longest sequence. The plain kernels draw the random numbers again instead.
+/// 64 queries and 64 keys of the longest sequence. The kernels of f32 draw the random numbers again instead.
 pub fn attention_kept(
     element: Element,
     (rows, sequences, longest): (usize, usize, usize),
     heads: Heads,
 ) -> u64 {
-    if !has_flash(element, heads) {
+    if element == Element::F32 || !has_flash(heads) {
         return 0;
     }
     // Each sequence may fill its last block only in part.
@@ -81,8 +84,8 @@ pub fn attention_kept(
 }
 
 /// Whether the tensor-core kernels support these heads.
-fn has_flash(element: Element, heads: Heads) -> bool {
-    element != Element::F32 && (heads.size == 32 || heads.size == 64)
+fn has_flash(heads: Heads) -> bool {
+    matches!(heads.size, 32 | 64)
 }
 
 /// Computes `softmax(Q Kᵀ / √size) V` in every head of every sequence. Dropout is that of
@@ -140,12 +143,12 @@ pub fn attention_backward(
 }
 
 /// A kernel over blocks of rows of each head of each sequence.
-struct Blocks {
-    name: &'static str,
+pub(super) struct Blocks {
+    pub(super) name: &'static str,
     /// Rows per block.
-    rows: u32,
+    pub(super) rows: u32,
     /// Bytes of dynamic shared memory.
-    shared: u32,
+    pub(super) shared: u32,
 }
 
 /// A kernel of `attention.cu`.
@@ -157,6 +160,8 @@ fn plain(name: &'static str) -> Blocks {
 struct Flash {
     size: u32,
     dropout: bool,
+    /// In f32, those of `flash32.cuh`.
+    single: Option<flash32::Flash>,
 }
 
 impl Flash {
@@ -167,6 +172,9 @@ impl Flash {
 
     /// 128 queries, and two tiles of 64 keys and values.
     fn forward(&self) -> Blocks {
+        if let Some(single) = self.single {
+            return single.forward();
+        }
         Blocks {
             name: match (self.size, self.dropout) {
                 (64, false) => "flash_forward_64",
@@ -187,6 +195,9 @@ impl Flash {
     /// 64 queries and their gradients, with two numbers per query, and two tiles of 64 keys and
     /// values.
     fn d_queries(&self) -> Blocks {
+        if let Some(single) = self.single {
+            return single.d_queries();
+        }
         Blocks {
             name: match (self.size, self.dropout) {
                 (64, false) => "flash_d_queries_64",
@@ -202,6 +213,9 @@ impl Flash {
     /// 64 keys and values, and two tiles of 64 queries and their gradients, with two numbers per
     /// query.
     fn d_keys(&self) -> Blocks {
+        if let Some(single) = self.single {
+            return single.d_keys();
+        }
         Blocks {
             name: match (self.size, self.dropout) {
                 (64, false) => "flash_d_keys_64",
@@ -242,8 +256,10 @@ impl<'a> Call<'a> {
 
     /// Returns the tensor-core kernels if they support these heads.
     fn flash(&self) -> Option<Flash> {
-        let (size, dropout) = (self.heads.size, self.dropout.is_some());
-        has_flash(self.element, self.heads).then_some(Flash { size, dropout })
+        let (size, dropout, tf32) = (self.heads.size, self.dropout.is_some(), self.heads.tf32);
+        let is_single = self.element == Element::F32;
+        let single = is_single.then_some(flash32::Flash { size, dropout, tf32 });
+        has_flash(self.heads).then_some(Flash { size, dropout, single })
     }
 
     /// Returns the arguments for what was kept: its address, and the blocks of 32 keys of the longest sequence.

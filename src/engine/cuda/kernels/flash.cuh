@@ -1,5 +1,6 @@
 // Self-attention over packed sequences on tensor cores (Dao, "FlashAttention-2", arXiv 2307.08691),
-// for elements of two bytes and heads 32 or 64 wide. Scores are never stored.
+// for heads 32 or 64 wide. Scores are never stored. This is what elements of two bytes and f32 have
+// in common; flash32.cuh says what differs in f32.
 //
 // Forward and the gradient of queries assign queries to each warp and loop over keys; the gradient
 // of keys and values assigns keys to each warp and loops over queries, with the scores transposed.
@@ -16,11 +17,9 @@
 // so that a lane has rows 4t to 4t + 3 of them, instead of 2t, 2t + 1, 2t + 8 and 2t + 9: rows of
 // shared memory are read in that order, at no cost.
 
-#if ELEMENT != 0
-
 static constexpr u32 THREADS = 128;
 // Rows of a tile of the looped matrix.
-static constexpr u32 TILE = 64;
+static constexpr u32 TILE = 128 / sizeof(T);
 // Rows of it whose scores are computed together.
 static constexpr u32 STEP = 32;
 // Strides of queries and heads in the stream of random numbers, in calls of four.
@@ -40,11 +39,11 @@ struct Lane {
 // that the eight rows of a matrix that ldmatrix reads lie in different banks, whether they are
 // adjacent, as in left factors, or dealt, as in right ones (see below).
 template <u32 D> struct Rows {
-    static constexpr u32 PIECES = D / 8, BYTES = 2 * D;
+    static constexpr u32 PIECES = D / V, BYTES = sizeof(T) * D;
 
     static constexpr __device__ __forceinline__ u32 swizzle(u32 row) {
         const u32 second = (row >> 1 ^ row >> 3) & 1;
-        return D == 64 ? (row & 1) | (row >> 1 & 2) | second << 2 : (row >> 2 & 1) | second << 1;
+        return PIECES >= 8 ? (row & 1) | (row >> 1 & 2) | second << 2 : (row >> 2 & 1) | second << 1;
     }
     static constexpr __device__ __forceinline__ u32 at(u32 row, u32 piece) {
         return row * BYTES + (piece ^ swizzle(row)) * 16;
@@ -109,17 +108,18 @@ __device__ __forceinline__ void left(u32 (&a)[4], const unsigned char *rows, u32
 template <u32 D, u32 ROWS>
 __device__ __forceinline__ void fetch(unsigned char *to, const T *from, u32 stride, u32 first, u32 length) {
     constexpr u32 PIECES = Rows<D>::PIECES, AT_ONCE = THREADS / PIECES;
-    static_assert(AT_ONCE % 16 == 0, "the swizzle of a thread's rows is the same");
     const u32 piece = threadIdx.x % PIECES, row = threadIdx.x / PIECES;
-    unsigned char *const own = to + Rows<D>::at(row, piece);
+    const u32 own = Rows<D>::at(row, piece);
 #pragma unroll
     for (u32 i = 0; i < ROWS; i += AT_ONCE) {
         const bool there = first + row + i < length;
         // Fits into 32 bits: 4096 rows of 2^20 elements.
-        const T *source = from + ((there ? first + row + i : 0) * stride + piece * 8);
-        copy<16>(own + i * Rows<D>::BYTES, source, there);
+        const T *source = from + ((there ? first + row + i : 0) * stride + piece * V);
+        copy<16>(to + i * Rows<D>::BYTES + (own ^ Rows<D>::swizzle(i) * 16), source, there);
     }
 }
+
+#if ELEMENT != 0
 
 // Stores a warp's 16 rows of sums times `scale`, up to the end of the sequence, through the warp's
 // own shared memory. `row_of[0]` and [1] are the rows of c[0], c[1] and of c[2], c[3].
@@ -149,6 +149,8 @@ __device__ __forceinline__ void store(unsigned char *own, T *to, u32 stride, u32
     }
 }
 
+#endif
+
 // Returns the block's sequence, head and rows: blocks of rows change fastest, so that blocks with
 // the same tiles run at the same time.
 struct Part {
@@ -163,6 +165,8 @@ struct Part {
         length = cu_seqlens[sequence + 1] - start;
     }
 };
+
+#if ELEMENT != 0
 
 // Which probabilities forward kept, in blocks of 32 queries and 32 keys. A block has a word for each
 // lane, at 8 t + g: that lane of the warp that computed it drew for its queries g and g + 8 of each
@@ -199,6 +203,8 @@ constexpr __device__ __forceinline__ u32 place_of(u32 m, u32 n, u32 i) {
 
 static constexpr u32 KEPT_BYTES = 4 * Kept::WORDS * 4;
 
+#endif
+
 // Makes N calls of the generator at once, which share the keys of the rounds.
 template <u32 N>
 __device__ __forceinline__ void draw(u32 (&to)[N][4], const u32 (&calls)[N], const Stream &stream) {
@@ -225,6 +231,8 @@ __device__ __forceinline__ void draw(u32 (&to)[N][4], const u32 (&calls)[N], con
     }
 }
 
+#if ELEMENT != 0
+
 // Accumulators of two adjacent tiles as a left factor.
 __device__ __forceinline__ void as_left(u32 (&a)[4], const float (&first)[4], const float (&second)[4]) {
     a[0] = Pair<T>::of(first[0], first[1]);
@@ -232,6 +240,8 @@ __device__ __forceinline__ void as_left(u32 (&a)[4], const float (&first)[4], co
     a[2] = Pair<T>::of(second[0], second[1]);
     a[3] = Pair<T>::of(second[2], second[3]);
 }
+
+#endif
 
 template <u32 N> __device__ __forceinline__ void clear(float (&c)[N][4]) {
 #pragma unroll
@@ -248,5 +258,3 @@ template <u32 N> __device__ __forceinline__ void clear(float (&c)[N][4]) {
 #define SHARED_ARGUMENTS                                                                           \
     cu_seqlens, heads, size, blocks, causal, scale, state, examples, site, threshold, kept_scale,  \
         all_kept, key_blocks
-
-#endif

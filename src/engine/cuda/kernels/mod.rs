@@ -19,6 +19,7 @@ mod attention;
 mod bandwidth;
 mod elementwise;
 mod embedding;
+mod flash32;
 mod loss;
 mod norm;
 mod optimizer;
@@ -82,6 +83,8 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "attention.cu"),
     source!("common.cuh", "tensor.cuh", "flash.cuh", "flash_forward.cu"),
     source!("common.cuh", "tensor.cuh", "flash.cuh", "flash_backward.cu"),
+    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash32.cuh", "flash32_forward.cu"),
+    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash32.cuh", "flash32_backward.cu"),
     source!("common.cuh", "bandwidth.cu"),
 ];
 
@@ -89,10 +92,14 @@ pub const SOURCES: &[Source] = &[
 const KERNEL: &str = "extern \"C\" __global__ void";
 
 impl Source {
-    /// Returns whether the source has kernels for an element: flash attention uses tensor cores,
-    /// which take 16-bit factors, so its sources are empty in f32.
+    /// Returns whether the source has kernels for an element: flash attention, whose factors are
+    /// those of tensor cores, has separate sources for f32.
     pub fn is_for(&self, element: Element) -> bool {
-        element != Element::F32 || !self.name.starts_with("flash_")
+        match self.name.split_once('_') {
+            Some(("flash", _)) => element != Element::F32,
+            Some(("flash32", _)) => element == Element::F32,
+            _ => true,
+        }
     }
 
     /// Returns the source of a kernel.

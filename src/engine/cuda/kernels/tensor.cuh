@@ -5,6 +5,11 @@
 //   A, 16 × 16: a[0] row g, columns 2t and 2t + 1; a[1] row g + 8; a[2] and a[3] columns 8 farther on
 //   B, 16 × 8:  b0 column g, rows 2t and 2t + 1; b1 rows 8 farther on
 //   C, 16 × 8:  c[0], c[1] row g, columns 2t and 2t + 1; c[2], c[3] row g + 8
+//
+// and in TF32 ("m16n8k8"):
+//
+//   A, 16 × 8:  a[0] row g, column t; a[1] row g + 8; a[2] and a[3] column t + 4
+//   B, 8 × 8:   b0 column g, row t; b1 row t + 4
 
 // Dynamic shared memory as bytes.
 #ifndef CLOZE_EMULATED
@@ -50,6 +55,33 @@ template <class E> void mma(void *const *lanes, unsigned) {
     }
 }
 
+// Factors in TF32 keep their upper 19 bits.
+inline float tf32(u32 word) { return __uint_as_float(word & 0xffffe000u); }
+
+inline void mma_tf32(void *const *lanes, unsigned) {
+    float a[16][8], b[8][8];
+    for (u32 lane = 0; lane < 32; lane++) {
+        const auto *own = static_cast<const MmaArguments *>(lanes[lane]);
+        const u32 g = lane / 4, t = lane % 4;
+        for (u32 i = 0; i < 4; i++) {
+            a[g + i % 2 * 8][t + i / 2 * 4] = tf32(own->a[i]);
+        }
+        b[t][g] = tf32(own->b0);
+        b[t + 4][g] = tf32(own->b1);
+    }
+    for (u32 lane = 0; lane < 32; lane++) {
+        const auto *own = static_cast<const MmaArguments *>(lanes[lane]);
+        for (u32 i = 0; i < 4; i++) {
+            const u32 row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+            float sum = 0.0f;
+            for (u32 k = 0; k < 8; k++) {
+                sum += a[row][k] * b[k][column];
+            }
+            own->c[i] += sum;
+        }
+    }
+}
+
 struct LoadArguments {
     u32 *to;
     const void *row;
@@ -85,6 +117,14 @@ template <class E>
 inline void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, CLOZE_HERE) {
     cloze::MmaArguments arguments{c, a, b0, b1};
     cloze::machine->warp(ALL, cloze::mma<E>, &arguments, place);
+}
+inline void mma_tf32(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, CLOZE_HERE) {
+    cloze::MmaArguments arguments{c, a, b0, b1};
+    cloze::machine->warp(ALL, cloze::mma_tf32, &arguments, place);
+}
+inline u32 to_tf32(float x) {
+    const u32 bits = __float_as_uint(x);
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : bits + 0x1000 & 0xffffe000u;
 }
 inline void load_matrices(u32 (&to)[4], const void *row, CLOZE_HERE) {
     cloze::load_matrices<false>(to, row, place);
@@ -122,9 +162,24 @@ MMA(Bf16, "bf16")
 MMA(F16, "f16")
 #undef MMA
 
+// The same with factors in TF32, of which the tensor cores ignore the lower 13 bits.
+__device__ __forceinline__ void mma_tf32(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Returns the nearest number in TF32, the one farther from zero if there are two.
+__device__ __forceinline__ u32 to_tf32(float x) {
+    u32 word;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(x));
+    return word;
+}
+
 // Loads four 8 × 8 matrices of two-byte elements, whose rows are 16 bytes of shared memory: lane l
 // gives the address of row l % 8 of matrix l / 8, and gets row g, columns 2t and 2t + 1 of each
-// matrix. "memory": cp.async and other threads have stored the rows.
+// matrix; if elements have four bytes, row g and column t of 8 × 4. "memory": cp.async and other threads have stored the rows.
 __device__ __forceinline__ void load_matrices(u32 (&to)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -12,13 +12,25 @@ use crate::error::Result;
 use crate::model::{ATTENTION_STRIDE, threshold};
 use crate::random::{Site, Stream};
 
-use super::test_case::{DROPOUT, TestBatch, TestCase, numbers, rounded};
+use super::test_case::{DROPOUT, TestBatch, TestCase, bound, numbers, rounded};
 use super::{Scale, TestCases};
 
 const SITE: Site = Site::AttentionDropout(3);
 
+/// The bound of results whose factors are rounded to TF32, as in products.
+const TF32_BOUND: f64 = 3e-3;
+
 /// Tests every shape of heads: 64 and 32 wide, for which there are tensor-core kernels, and others.
 pub fn plain_and_flash(cases: &mut TestCases<'_>) {
+    all_cases(cases, false);
+}
+
+/// Tests heads 64 and 32 wide with factors in TF32.
+pub fn tf32(cases: &mut TestCases<'_>) {
+    all_cases(cases, true);
+}
+
+fn all_cases(cases: &mut TestCases<'_>, tf32: bool) {
     let (heads, lengths): (&[(u32, u32)], &[&[usize]]) = match cases.scale {
         Scale::Full => (
             &[(2, 64), (3, 32), (2, 20), (1, 128), (1, 17), (12, 64)],
@@ -49,9 +61,10 @@ pub fn plain_and_flash(cases: &mut TestCases<'_>) {
     };
     let pairs =
         heads.iter().flat_map(|&(count, size)| lengths.iter().map(move |&l| (count, size, l)));
-    for (count, size, lengths) in pairs.chain(many.iter().copied()) {
+    let all = pairs.chain(many.iter().copied());
+    for (count, size, lengths) in all.filter(|(_, size, _)| !tf32 || matches!(size, 32 | 64)) {
         for (causal, p) in [(false, 0.0), (false, 0.1), (true, 0.0), (true, 0.4)] {
-            let heads = Heads { count, size, causal };
+            let heads = Heads { count, size, causal, tf32 };
             let name =
                 format!("{count} heads of {size}, {lengths:?}, causal {causal}, dropout {p}");
             cases.test_aligned(&name, |case| run_case(case, heads, lengths, p));
@@ -59,7 +72,7 @@ pub fn plain_and_flash(cases: &mut TestCases<'_>) {
     }
     let (width, lengths) = cases.scale.measured();
     let size = if cases.scale == Scale::Short { 16 } else { 64 };
-    let heads = Heads { count: width as u32 / size, size, causal: false };
+    let heads = Heads { count: width as u32 / size, size, causal: false, tf32 };
     for p in [0.0, 0.1] {
         let name = format!("{}×{}, dropout {p}", lengths.len(), lengths[0]);
         cases.measure(&name, |case| run_case(case, heads, lengths, p));
@@ -124,9 +137,10 @@ fn run_case(case: &mut TestCase<'_>, heads: Heads, lengths: &[usize], p: f64) ->
         return Ok(());
     };
     let got = Results { context, log_sums, d_qkv };
-    compare(case, "", &got, &inputs.on_cpu(), hidden);
+    let bound = if heads.tf32 { TF32_BOUND } else { bound(element) };
+    compare(case, "", &got, &inputs.on_cpu(), (hidden, bound));
     if rows < 80 {
-        compare(case, " against f64", &got, &inputs.defined(), hidden);
+        compare(case, " against f64", &got, &inputs.defined(), (hidden, bound));
     }
     Ok(())
 }
@@ -136,12 +150,13 @@ fn compare(
     against: &str,
     got: &Results,
     expected: &Results,
-    hidden: usize,
+    (hidden, bound): (usize, f64),
 ) {
     let context = (&got.context, &expected.context);
-    case.near(&format!("the context{against}"), context.0, context.1);
+    case.within(&format!("the context{against}"), context.0, context.1, bound);
     let sums = (&got.log_sums, &expected.log_sums);
-    case.within(&format!("sums' logarithms{against}"), sums.0, sums.1, 1e-4);
+    let of_sums = if bound == TF32_BOUND { bound } else { 1e-4 };
+    case.within(&format!("sums' logarithms{against}"), sums.0, sums.1, of_sums);
     let part = |all: &[f32], which: usize| -> Vec<f32> {
         let rows = all.chunks_exact(3 * hidden);
         let own = which * hidden..(which + 1) * hidden;
@@ -156,9 +171,9 @@ fn compare(
         if norm(&of_expected) < norm(&expected_values) {
             let (all, expected) =
                 ([of_got, values].concat(), [of_expected, expected_values].concat());
-            case.near(&what, &all, &expected);
+            case.within(&what, &all, &expected, bound);
         } else {
-            case.near(&what, &of_got, &of_expected);
+            case.within(&what, &of_got, &of_expected, bound);
         }
     }
 }

@@ -268,14 +268,20 @@ const KERNELS: &[(&str, KernelTest)] = &[
 fn kernel_checks() -> Vec<Check> {
     let elements = [Element::F32, Element::Bf16, Element::F16];
     let pairs = KERNELS.iter().flat_map(|kernel| elements.map(|element| (*kernel, element)));
-    pairs
+    let mut checks: Vec<Check> = pairs
         .map(|((name, cases), element)| {
-            Check::new(format!("{name} {}", name_of(element)), move |session| {
-                let scale = session.scale;
-                Ok(run_cases(session.device()?, element, scale, cases).outcome())
-            })
+            kernel_check(format!("{name} {}", name_of(element)), element, cases)
         })
-        .collect()
+        .collect();
+    checks.insert(1, kernel_check("attention tf32".into(), Element::F32, attention::tf32));
+    checks
+}
+
+fn kernel_check(name: String, element: Element, cases: KernelTest) -> Check {
+    Check::new(name, move |session| {
+        let scale = session.scale;
+        Ok(run_cases(session.device()?, element, scale, cases).outcome())
+    })
 }
 
 /// Runs a kernel's test cases on a device.

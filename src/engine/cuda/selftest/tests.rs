@@ -63,6 +63,17 @@ kernels! {
     lamb,
 }
 
+#[test]
+fn attention_in_tf32() {
+    let Some(mut device) = for_tests() else {
+        return;
+    };
+    let outcome =
+        run_cases(&mut device, Element::F32, Scale::Small, super::attention::tf32).outcome();
+    eprintln!("{}", outcome.line);
+    assert!(outcome.passed, "{}", outcome.line);
+}
+
 /// A check's name, whether it passed, and its line.
 type Line = (String, bool, String);
 

@@ -44,7 +44,7 @@ fn attention_rejects_long_sequences_and_wide_heads() {
     };
     let batch = Batch { rows: 5000, sequences: 1, longest: 5000, ..Batch::default() };
     let mut message = |batch: &Batch, size| {
-        let heads = Heads { count: 1, size, causal: false };
+        let heads = Heads { count: 1, size, causal: false, tf32: false };
         let (element, none) = (Element::F32, Address::NONE);
         let pass = AttentionForward { qkv: none, context: none, log_sums: none, kept: none };
         let error = attention_forward(&mut device, element, batch, heads, None, &pass);
