@@ -201,22 +201,17 @@ class Run:
 
     def whole(self):
         small = self.options.emulate
-        batch, length = (2, 16) if small else (64, 384)
-        half = batch // 2
-        first = [("tiny", batch, length, "bf16")]
-        if not small:
-            first = [("base", batch, length, "bf16"), ("large", half, length, "bf16")]
-            first += [("base", batch, length, "fp16"), ("base", batch, length, "tf32")]
-        peers = [Peer(self, shape) for shape in first]
+        length = 16 if small else 384
+        shape = lambda size, dtype: (size, {"tiny": 2, "base": 64, "large": 32}[size], length, dtype)
+        sizes = ["tiny"] if small else ["base", "large"]
+        compiled = [shape(*peer.split(":")) for peer in (["tiny:bf16"] if small else self.options.peers)]
+        peers = [Peer(self, one) for one in compiled]
         selftest = [self.cloze, "bench", "--gpu-selftest", "--json"]
-        if small:
-            parts = [("norm_forward", ["--emulate", "--short", "--match", "norm_forward"])]
-        else:
-            # At once: most of the time the CPU computes what is compared.
-            parts = [(name, ["--only", "kernels", "--match", name]) for name in self.options.match]
-            parts += [(name, ["--only", name]) for name in self.options.sections]
-        done = [threading.Thread(target=self.tested, args=(selftest, part)) for part in parts]
-        done.append(threading.Thread(target=self.scores))
+        checks = ["kernels:norm_forward"] if small else self.options.checks
+        # At once: most of the time the CPU computes what is compared.
+        done = [threading.Thread(target=self.tested, args=(selftest, check)) for check in checks]
+        if self.options.scores:
+            done.append(threading.Thread(target=self.scores))
         for thread in done:
             thread.start()
         for thread in done:
@@ -226,27 +221,37 @@ class Run:
         for peer in peers:
             self.compared(peer)
         if not small:
-            self.ours("base", batch, length, "f32", 15)
-            eager = {"size": "base", "seq": length, "dtype": "f32", "kind": "speed", "batch": batch}
-            command = self.theirs("base", batch, length, "f32")
-            self.command("base f32, not compiled", command, 20, who="torch", **eager)
-            for size in ["base", "large"]:
-                self.largest(size, length, "bf16")
-            profile = ["--only", "speed,training", "--match", f"base {batch}×{length}", "--minutes", "3"]
+            profile = ["--only", "speed", "--match", f"base 64×{length}", "--minutes", "3"]
             self.command("launches", [*selftest, *profile, "--out", self.out / "launches"], 15, kind="selftest")
-            for other in [128, 512]:
-                for size in ["base", "large"]:
-                    self.ours(size, (batch if size == "base" else half) * length // other, other, "bf16", 10)
+            for size in sizes:
+                self.largest(size, length, "bf16")
+            for dtype in DTYPES[1:]:
+                for size in sizes:
+                    self.ours(size, "largest", length, dtype, 12, kind="largest")
+            for size in sizes:
+                for other in [128, 512]:
+                    self.ours(size, shape(size, "bf16")[1] * length // other, other, "bf16", 10)
+            # Not compiled: that takes longer than what is left.
+            for one in [shape(size, dtype) for dtype in DTYPES for size in sizes]:
+                if one not in compiled and one[3] in self.options.eager:
+                    self.ours(*one, 12)
+                    about = {"size": one[0], "seq": length, "dtype": one[3], "kind": "speed", "batch": one[1]}
+                    name = f"{one[0]} {one[1]}×{length} {one[3]}, not compiled"
+                    self.command(name, self.theirs(*one), 20, who="torch", **about)
         self.squad()
         self.pretrain()
+        if not small:
+            self.pretrain_large()
         for peer in peers:
             peer.stop()
 
-    def tested(self, command, part):
-        name, options = part
-        out = self.out / f"selftest-{name.replace(' ', '-')}"
-        minutes = [] if self.options.emulate else ["--minutes", "5"]
-        self.command(f"self-test: {name}", [*command, *options, *minutes, "--out", out], 20, kind="selftest")
+    def tested(self, command, check):
+        """Runs the checks of a section whose names contain a text: SECTION:TEXT."""
+        section, _, text = check.partition(":")
+        out = self.out / f"selftest-{check.replace(' ', '-').replace(':', '-')}"
+        options = ["--only", section, *(["--match", text] if text else [])]
+        options += ["--emulate", "--short"] if self.options.emulate else ["--minutes", "5"]
+        self.command(f"self-test: {check}", [*command, *options, "--out", out], 20, kind="selftest")
 
     def tune(self, task, dtype, more, seconds):
         command = [self.cloze, "finetune", task, "--data", self.packed / task, "--model", self.minilm, "--json"]
@@ -275,6 +280,13 @@ class Run:
         command = [self.cloze, "pretrain", "--out", self.scratch / "pretrained", "--steps", steps, "--dtype", "bf16"]
         command += ["--json", "--overwrite", *self.backend()]
         self.command("a pre-training curve", command, 25, kind="pretrain")
+
+    def pretrain_large(self):
+        """Measures pre-training with full sequences, whose tokens are all real."""
+        command = [self.cloze, "pretrain", "--out", self.scratch / "large", "--size", "large", "--seq", "512"]
+        command += ["--first-seq", "512", "--batch", "96", "--steps", "30", "--no-nsp", "--sentences", "full", "--json"]
+        command += ["--vocab", self.minilm / "vocab.txt", "--dtype", "bf16", "--overwrite", *self.backend()]
+        self.command("pre-training of large at 512", command, 35, kind="pretrain")
 
 
 class Peer:
@@ -439,8 +451,19 @@ def main():
     running.add_argument("--packed", type=pathlib.Path)
     running.add_argument("--cloze", type=pathlib.Path, help="the command, instead of the packed one")
     running.add_argument("--emulate", action="store_true")
-    running.add_argument("--match", nargs="*", default=["attention"], help="kernels whose self-test runs at once")
-    running.add_argument("--sections", nargs="*", default=["steps"], help="sections of the self-test that run at once")
+    running.add_argument(
+        "--checks", nargs="*", default=["kernels:attention", "steps"], metavar="SECTION[:TEXT]",
+        help="parts of the self-test, which run at once",
+    )
+    running.add_argument(
+        "--peers", nargs="*", default=["base:bf16", "large:bf16"], metavar="SIZE:FORMAT",
+        help="what PyTorch compiles, all at once: the models must fit into the GPU's memory together",
+    )
+    running.add_argument(
+        "--eager", nargs="*", default=["tf32", "f32"], metavar="FORMAT",
+        help="what PyTorch also runs without compiling",
+    )
+    running.add_argument("--no-scores", dest="scores", action="store_false", help="without MRPC and STS-B")
     options = parser.parse_args()
     if options.command == "pack":
         return pack(options)
