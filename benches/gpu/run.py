@@ -7,9 +7,9 @@
 `pack` builds the command, strips and compresses it, and adds MiniLM in bf16, which compresses best, and the data: less than
 60 MiB together.
 `run` starts PyTorch's programs first (torch_step.py, with compiled models and fused attention): they compile while the
-self-test compares kernels and steps with the CPU, and while MRPC and STS-B are fine-tuned with several seeds. Then it times
-training steps, its own before and after each of PyTorch's, looks for the largest batches, fine-tunes and pre-trains. What
-does not fit into the budget is left out. Each result is written as it comes; tables, charts and DIR.tar.gz are made at the
+self-test compares kernels and steps with the CPU, and while models are fine-tuned and pre-trained. Then it times training
+steps, its own before and after each of PyTorch's, and looks for the largest batches. What does not fit into the budget is
+left out. Each result is written as it comes; tables, charts and DIR.tar.gz are made at the
 end, and again after each result.
 With --emulate the kernels run on the processor, at tiny sizes: that tests this script.
 """
@@ -212,6 +212,7 @@ class Run:
         done = [threading.Thread(target=self.tested, args=(selftest, check)) for check in checks]
         if self.options.scores:
             done.append(threading.Thread(target=self.scores))
+        done.append(threading.Thread(target=self.curves))
         for thread in done:
             thread.start()
         for thread in done:
@@ -225,12 +226,9 @@ class Run:
             self.command("launches", [*selftest, *profile, "--out", self.out / "launches"], 15, kind="selftest")
             for size in sizes:
                 self.largest(size, length, "bf16")
-            for dtype in DTYPES[1:]:
-                for size in sizes:
-                    self.ours(size, "largest", length, dtype, 12, kind="largest")
             for size in sizes:
                 for other in [128, 512]:
-                    self.ours(size, shape(size, "bf16")[1] * length // other, other, "bf16", 10)
+                    self.ours(size, shape(size, "bf16")[1] * length // other, other, "bf16", 6)
             # Not compiled: that takes longer than what is left.
             for one in [shape(size, dtype) for dtype in DTYPES for size in sizes]:
                 if one not in compiled and one[3] in self.options.eager:
@@ -238,9 +236,9 @@ class Run:
                     about = {"size": one[0], "seq": length, "dtype": one[3], "kind": "speed", "batch": one[1]}
                     name = f"{one[0]} {one[1]}×{length} {one[3]}, not compiled"
                     self.command(name, self.theirs(*one), 20, who="torch", **about)
-        self.squad()
-        self.pretrain()
-        if not small:
+            for dtype in DTYPES[1:]:
+                for size in sizes:
+                    self.ours(size, "largest", length, dtype, 8, kind="largest")
             self.pretrain_large()
         for peer in peers:
             peer.stop()
@@ -271,11 +269,10 @@ class Run:
             for task in ["mrpc", "sts-b"]:
                 self.tune(task, "bf16", ["--epochs", 2, "--lr", 5e-5, "--seed", seed], 10)
 
-    def squad(self):
+    def curves(self):
+        """Fine-tunes on SQuAD, and pre-trains."""
         if self.minilm.exists():
             self.tune("squad", "bf16", ["--epochs", 1], 25)
-
-    def pretrain(self):
         steps = "5" if self.options.emulate else "2000"
         command = [self.cloze, "pretrain", "--out", self.scratch / "pretrained", "--steps", steps, "--dtype", "bf16"]
         command += ["--json", "--overwrite", *self.backend()]
