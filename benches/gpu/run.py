@@ -230,12 +230,11 @@ class Run:
                 for other in [128, 512]:
                     self.ours(size, shape(size, "bf16")[1] * length // other, other, "bf16", 6)
             # Not compiled: that takes longer than what is left.
-            for one in [shape(size, dtype) for dtype in DTYPES for size in sizes]:
-                if one not in compiled and one[3] in self.options.eager:
-                    self.ours(*one, 12)
-                    about = {"size": one[0], "seq": length, "dtype": one[3], "kind": "speed", "batch": one[1]}
-                    name = f"{one[0]} {one[1]}×{length} {one[3]}, not compiled"
-                    self.command(name, self.theirs(*one), 20, who="torch", **about)
+            for one in [shape(*peer.split(":")) for peer in self.options.eager]:
+                self.ours(*one, 12)
+                about = {"size": one[0], "seq": length, "dtype": one[3], "kind": "speed", "batch": one[1]}
+                name = f"{one[0]} {one[1]}×{length} {one[3]}, not compiled"
+                self.command(name, self.theirs(*one), 20, who="torch", **about)
             for dtype in DTYPES[1:]:
                 for size in sizes:
                     self.ours(size, "largest", length, dtype, 8, kind="largest")
@@ -457,7 +456,8 @@ def main():
         help="what PyTorch compiles, all at once: the models must fit into the GPU's memory together",
     )
     running.add_argument(
-        "--eager", nargs="*", default=["tf32", "f32"], metavar="FORMAT",
+        "--eager", nargs="*", metavar="SIZE:FORMAT",
+        default=["base:tf32", "base:f32", "large:tf32", "large:f32"],
         help="what PyTorch also runs without compiling",
     )
     running.add_argument("--no-scores", dest="scores", action="store_false", help="without MRPC and STS-B")
