@@ -294,8 +294,10 @@ fn main() -> cloze::lessons::LessonResult {
     // in one microsecond the tensor cores could do a billion operations. So a small model leaves a GPU
     // idle, and fast programs join several operations into one kernel.
     //
-    // **Cloze's CUDA engine has never run on a GPU**, only on an emulated device (`docs/gpu.md`).
-    // Every GPU figure in this lesson was published by others or is computed from theirs.
+    // Cloze's CUDA engine was measured on one H100 (`docs/gpu.md`): BERT-base takes 36.5 ms for a
+    // training step of 64 × 384 tokens in bf16. 18.7 of them go to products, at 54 to 77 % of the peak,
+    // 8 to attention, and nearly 9 to GELU, LayerNorm and AdamW, which only move numbers. Every other
+    // GPU figure in this lesson was published by others or is computed from theirs.
 
     // %% [markdown]
     // ## Which side of the ridge?

@@ -3,6 +3,7 @@
 
     python3 benches/gpu/run.py pack FOLDER --minilm DIR --squad DIR --glue DIR    # what a run takes along, here
     python3 benches/gpu/run.py run --budget 600 --out DIR --packed FOLDER         # on the machine with the GPU
+    python3 benches/gpu/run.py report DIR --machine TEXT --results FILE...        # tables and charts of several runs
 
 `pack` builds the command, strips and compresses it, and adds MiniLM in bf16, which compresses best, and the data: less than
 60 MiB together.
@@ -360,8 +361,8 @@ def rows(results, kind):
     }
 
 
-def report(results, out):
-    lines = [f"# Measured on {machine()}", ""]
+def report(results, out, name=None):
+    lines = [f"# Measured on {name or machine()}", ""]
     for kind, title in [("speed", "Training steps"), ("largest", "The largest batch that fits")]:
         table = rows(results, kind)
         if not table:
@@ -382,8 +383,10 @@ def report(results, out):
         lines.append(f"- {result['name']} ({result.get('who', 'cloze')}): {str(what)[:300]}")
     (out / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for size in ["base", "large", "tiny"]:
-        for kind, name, unit in [("speed", "throughput", "tokens/s"), ("largest", "batch", "sequences")]:
-            draw(results, size, kind, unit, out / f"{name}-{size}.svg")
+        for kind, chart, unit in [("speed", "throughput", "tokens/s"), ("largest", "batch", "sequences")]:
+            draw(results, size, kind, unit, out / f"{chart}-{size}.svg", name or machine())
+    if name:
+        return
     archive = out.parent / f"{out.name}.tar.gz"
     with tarfile.open(archive, "w:gz") as file:
         # Neither the program nor weights.
@@ -400,7 +403,7 @@ def machine():
     return f"{gpu}, {time.strftime('%Y-%m-%d')}"
 
 
-def draw(results, size, kind, unit, path):
+def draw(results, size, kind, unit, path, where):
     """Draws a bar for each format and program, at the first length and batch that were measured."""
     table = {key: both for key, both in rows(results, kind).items() if key[0] == size}
     if not table:
@@ -413,23 +416,33 @@ def draw(results, size, kind, unit, path):
             if of == length and value:
                 bars.append((f"{dtype}, {'Cloze' if who == 'cloze' else 'PyTorch'}", value, who))
     if kind == "speed":
-        bars += [(name, value, "published") for name, value in PUBLISHED.get(size, {}).items()]
+        bars += [(f"published: {name}", value, "published") for name, value in PUBLISHED.get(size, {}).items()]
     if not bars:
         return
     most, height = max(value for _, value, _ in bars), 26
     colours = {"cloze": "#2563eb", "torch": "#9ca3af", "published": "#d1d5db"}
     title = f"{size}, {length} tokens a sequence: {'training speed' if kind == 'speed' else 'largest batch'} ({unit})"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{60 + height * len(bars)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{82 + height * len(bars)}" '
         'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="white"/>',
         f'<text x="16" y="26" font-size="15" font-weight="bold">{title}</text>',
+        f'<text x="16" y="48" fill="#4b5563">{where}</text>',
     ]
     for row, (name, value, who) in enumerate(bars):
-        y, width = 44 + row * height, 380 * value / most
-        parts.append(f'<text x="216" y="{y + 14}" text-anchor="end">{name}</text>')
-        parts.append(f'<rect x="226" y="{y}" width="{width:.1f}" height="18" fill="{colours[who]}"/>')
-        parts.append(f'<text x="{232 + width:.1f}" y="{y + 14}">{value:,.0f}</text>')
+        y, width = 66 + row * height, 380 * value / most
+        parts.append(f'<text x="246" y="{y + 14}" text-anchor="end">{name}</text>')
+        parts.append(f'<rect x="256" y="{y}" width="{width:.1f}" height="18" fill="{colours[who]}"/>')
+        parts.append(f'<text x="{262 + width:.1f}" y="{y + 14}">{value:,.0f}</text>')
     path.write_text("\n".join(parts) + "\n</svg>\n", encoding="utf-8")
+
+
+def joined(options):
+    """Makes tables and charts of what several runs measured; what was left out or failed doesn't count."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    lines = [line for file in options.results for line in file.read_text(encoding="utf-8").splitlines()]
+    results = [json.loads(line) for line in lines]
+    results = [result for result in results if "result" in result and "error" not in result]
+    report(results, options.out, options.machine)
 
 
 def main():
@@ -461,9 +474,15 @@ def main():
         help="what PyTorch also runs without compiling",
     )
     running.add_argument("--no-scores", dest="scores", action="store_false", help="without MRPC and STS-B")
+    joining = commands.add_parser("report")
+    joining.add_argument("out", type=pathlib.Path)
+    joining.add_argument("--machine", required=True, help="the GPU, its driver and the date")
+    joining.add_argument("--results", type=pathlib.Path, nargs="+", required=True, metavar="results.jsonl")
     options = parser.parse_args()
     if options.command == "pack":
         return pack(options)
+    if options.command == "report":
+        return joined(options)
     if not options.cloze and not options.packed:
         parser.error("--cloze or --packed is needed")
     run = Run(options)
