@@ -43,6 +43,9 @@ const OF_PRODUCTS: f64 = 0.70;
 const OF_ATTENTION: f64 = 0.13;
 /// The same backward, where the scores are computed twice.
 const OF_ATTENTION_BACKWARD: f64 = 0.24;
+/// The same in f32, in both directions: with exact products, and with TF32.
+const OF_EXACT_ATTENTION: f64 = 0.33;
+const OF_TF32_ATTENTION: f64 = 0.19;
 /// Seconds of a launch that does nothing.
 const LAUNCH: f64 = 2e-6;
 
@@ -62,12 +65,16 @@ impl Limits {
     /// Returns the seconds that one operation is expected to take.
     fn seconds(&self, what: &str, cost: Cost, settings: Settings) -> f64 {
         let peak = match (settings.element, settings.tf32) {
+            // Three products of TF32 make an exact one.
+            (Element::F32, false) if what.starts_with("flash_exact") => self.tf32 / 3.0,
             (Element::F32, false) => self.single,
             (Element::F32, true) => self.tf32,
             (Element::Bf16 | Element::F16, _) => self.half,
         };
         let share = match what {
             what if what.starts_with("product") => OF_PRODUCTS,
+            what if what.starts_with("flash_exact") => OF_EXACT_ATTENTION,
+            what if what.starts_with("flash_tf32") => OF_TF32_ATTENTION,
             what if what.contains("forward") => OF_ATTENTION,
             _ => OF_ATTENTION_BACKWARD,
         };

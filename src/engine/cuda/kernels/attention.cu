@@ -16,29 +16,10 @@ static constexpr u32 ROWS = WARPS * KEPT;
 static constexpr u32 CHUNK = 32;
 // Columns per lane.
 static constexpr u32 PARTS = WIDEST / 32;
-// Strides of queries and heads in the stream of random numbers.
-static constexpr u32 STRIDE = 4096;
-
-#define MINUS_INFINITY __uint_as_float(0xff800000u)
-
 // Two matrices of a chunk, (CHUNK, size), with a row stride that is one off a multiple of 32, so
 // that 32 rows of a column lie in 32 banks.
 struct Chunk {
     float a[CHUNK * (WIDEST + 1)], b[CHUNK * (WIDEST + 1)];
-};
-
-// Returns the block's sequence, head and rows: blocks of rows change fastest, then heads.
-struct Part {
-    u32 sequence, head, first, start, length;
-
-    __device__ Part(const u32 *cu_seqlens, u32 heads, u32 blocks) {
-        u32 index = blockIdx.x / blocks;
-        first = blockIdx.x % blocks * ROWS;
-        head = index % heads;
-        sequence = index / heads;
-        start = cu_seqlens[sequence];
-        length = cu_seqlens[sequence + 1] - start;
-    }
 };
 
 // Copies `count` rows of `size` values to rows of `stride`, with zeros for rows past `length`.
@@ -102,7 +83,7 @@ attention_forward(const T *qkv, T *context, float *log_sums, const u32 *cu_seqle
                   u32 threshold, float kept_scale) {
     __shared__ Chunk chunk;
     __shared__ float queries[ROWS * WIDEST];
-    Part part(cu_seqlens, heads, blocks);
+    Part part(cu_seqlens, heads, blocks, ROWS);
     if (part.first >= part.length) {
         return;
     }
@@ -193,7 +174,7 @@ attention_d_queries(const T *qkv, const T *d_context, const float *log_sums, con
                     float kept_scale) {
     __shared__ Chunk chunk;
     __shared__ float queries[ROWS * WIDEST], above[ROWS * WIDEST];
-    Part part(cu_seqlens, heads, blocks);
+    Part part(cu_seqlens, heads, blocks, ROWS);
     if (part.first >= part.length) {
         return;
     }
@@ -257,7 +238,7 @@ attention_d_keys(const T *qkv, const T *d_context, const float *log_sums, const 
                  const u32 *state, const u32 *examples, u32 site, u32 threshold, float kept_scale) {
     __shared__ Chunk chunk;
     __shared__ float keys[ROWS * WIDEST], values[ROWS * WIDEST];
-    Part part(cu_seqlens, heads, blocks);
+    Part part(cu_seqlens, heads, blocks, ROWS);
     if (part.first >= part.length) {
         return;
     }

@@ -367,3 +367,12 @@ struct RowDropout {
 
 // The arguments of RowDropout.
 #define DROPPED state, sequence_of_row, positions, examples, site, threshold, kept_scale
+
+// Loads a vector as f32.
+__device__ __forceinline__ void widened(const T *row, u32 column, u32 width, bool whole, float *x) {
+    Packed<T> packed = load(row, column, width, whole);
+#pragma unroll
+    for (u32 j = 0; j < V; j++) {
+        x[j] = packed.get(j);
+    }
+}

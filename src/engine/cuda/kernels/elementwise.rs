@@ -1,10 +1,10 @@
-//! Biases, GELU, tanh and ReLU, which act on each value separately, and the sums over rows that are the
-//! gradients of biases.
+//! Biases, GELU, tanh, ReLU, sums and number formats, which act on each value separately, and the sums over
+//! rows that are the gradients of biases.
 
 use super::sums::{column_grid, finish_sums};
 use super::values;
 use crate::engine::cuda::device::{Address, Cost, Device, Element};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// `out = GELU(x + bias)`, the exact GELU `x Φ(x)` (arXiv 1606.08415), for (n, width): `x` (E),
 /// `bias` (f32), `out` (E).
@@ -124,4 +124,30 @@ pub fn add(
     let cost = Cost::of_values(&[(element, 2 * values(n, width)), (y_element, values(n, width))]);
     launch!(device, element, name, grid, cost;
         n, width, x, y)
+}
+
+/// `to = from` for `count` numbers; one side is f32.
+pub fn cast(
+    device: &mut dyn Device,
+    count: u64,
+    (from, from_element): (Address, Element),
+    (to, to_element): (Address, Element),
+) -> Result<()> {
+    if from_element == to_element {
+        return device.copy(from, to, count * from_element.bytes());
+    }
+    let (name, element) = match (from_element, to_element) {
+        (Element::F32, to) => ("narrow", to),
+        (from, Element::F32) => ("widen", from),
+        (from, to) => {
+            return Err(Error::Failed(format!("no kernel turns {from:?} into {to:?}")));
+        }
+    };
+    // Counts of one batch's activations and of parameters fit into 32 bits; passed in two parts
+    // anyway.
+    let (low, high) = (count as u32, (count >> 32) as u32);
+    let blocks = count.div_ceil(256 * 8).min(1 << 16) as u32;
+    let cost = Cost::of_values(&[(from_element, count), (to_element, count)]);
+    launch!(device, element, name, ([blocks, 1, 1], 256), cost;
+        low, high, from, to)
 }

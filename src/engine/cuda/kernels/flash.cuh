@@ -22,11 +22,9 @@ static constexpr u32 THREADS = 128;
 static constexpr u32 TILE = 128 / sizeof(T);
 // Rows of it whose scores are computed together.
 static constexpr u32 STEP = 32;
-// Strides of queries and heads in the stream of random numbers, in calls of four.
-static constexpr u32 STRIDE = 4096, CALLS = STRIDE / 4;
+// The stride of queries in calls of the generator, of four numbers each.
+static constexpr u32 CALLS = STRIDE / 4;
 static constexpr float LN_2 = 0.693147180559945309f;
-
-#define MINUS_INFINITY __uint_as_float(0xff800000u)
 
 // The lane's position in fragments, see tensor.cuh.
 struct Lane {
@@ -148,25 +146,6 @@ __device__ __forceinline__ void store(unsigned char *own, T *to, u32 stride, u32
         }
     }
 }
-
-#endif
-
-// Returns the block's sequence, head and rows: blocks of rows change fastest, so that blocks with
-// the same tiles run at the same time.
-struct Part {
-    u32 sequence, head, first, start, length;
-
-    __device__ __forceinline__ Part(const u32 *cu_seqlens, u32 heads, u32 blocks, u32 rows) {
-        const u32 index = blockIdx.x / blocks;
-        first = blockIdx.x % blocks * rows;
-        head = index % heads;
-        sequence = index / heads;
-        start = cu_seqlens[sequence];
-        length = cu_seqlens[sequence + 1] - start;
-    }
-};
-
-#if ELEMENT != 0
 
 // Which probabilities forward kept, in blocks of 32 queries and 32 keys. A block has a word for each
 // lane, at 8 t + g: that lane of the warp that computed it drew for its queries g and g + 8 of each

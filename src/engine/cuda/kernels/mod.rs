@@ -37,7 +37,7 @@ pub use bandwidth::{stream_copy, stream_triad};
 #[cfg(any(test, feature = "cli"))]
 pub use elementwise::add;
 pub use elementwise::{
-    activation_backward, activation_bias, add_bias, bias_gelu, bias_gradient, gelu_backward,
+    activation_backward, activation_bias, add_bias, bias_gelu, bias_gradient, cast, gelu_backward,
 };
 pub use embedding::{
     EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,
@@ -48,7 +48,7 @@ pub use loss::{
 };
 pub use norm::{Norm, NormBackward, NormForward, norm_backward, norm_forward};
 pub use optimizer::{Chunks, Parameters, Step, adamw, lamb, squares_partials, sum_of_squares};
-pub use rows::{DropoutRows, add_picked, cast, drop_rows, pick};
+pub use rows::{DropoutRows, add_picked, drop_rows, pick};
 pub use sums::partials;
 
 use super::device::{Address, Argument, Cost, Device, Element, Grid, Kernel};
@@ -76,15 +76,29 @@ macro_rules! source {
 pub const SOURCES: &[Source] = &[
     source!("common.cuh", "normalise.cuh", "embedding.cu"),
     source!("common.cuh", "normalise.cuh", "norm.cu"),
-    source!("common.cuh", "gelu.cu"),
+    source!("common.cuh", "elementwise.cu"),
     source!("common.cuh", "rows.cu"),
     source!("common.cuh", "loss.cu"),
     source!("common.cuh", "optimizer.cu"),
-    source!("common.cuh", "attention.cu"),
-    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash_forward.cu"),
-    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash_backward.cu"),
-    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash32.cuh", "flash32_forward.cu"),
-    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash32.cuh", "flash32_backward.cu"),
+    source!("common.cuh", "attention.cuh", "attention.cu"),
+    source!("common.cuh", "attention.cuh", "tensor.cuh", "flash.cuh", "flash_forward.cu"),
+    source!("common.cuh", "attention.cuh", "tensor.cuh", "flash.cuh", "flash_backward.cu"),
+    source!(
+        "common.cuh",
+        "attention.cuh",
+        "tensor.cuh",
+        "flash.cuh",
+        "flash32.cuh",
+        "flash32_forward.cu"
+    ),
+    source!(
+        "common.cuh",
+        "attention.cuh",
+        "tensor.cuh",
+        "flash.cuh",
+        "flash32.cuh",
+        "flash32_backward.cu"
+    ),
     source!("common.cuh", "bandwidth.cu"),
 ];
 

@@ -1,19 +1,10 @@
-// Picks rows and adds them back, drops values, and converts number formats. A block handles a row,
-// each of its threads vectors of columns.
+// Picks rows and adds them back, and drops values. A block handles a row, each of its threads vectors
+// of columns.
 
 // Calls `work(column)` for the vectors of this thread.
 template <typename Work> __device__ __forceinline__ void over_row(u32 width, Work work) {
     for (u32 column = threadIdx.x * V; column < width; column += blockDim.x * V) {
         work(column);
-    }
-}
-
-// Loads a vector of E, which is T or float, widened.
-__device__ __forceinline__ void widened(const T *row, u32 column, u32 width, bool whole, float *x) {
-    Packed<T> packed = load(row, column, width, whole);
-#pragma unroll
-    for (u32 j = 0; j < V; j++) {
-        x[j] = packed.get(j);
     }
 }
 
@@ -96,29 +87,4 @@ extern "C" __global__ void __launch_bounds__(128) drop_rows(u32 width, T *x, DRO
         packed.put(y);
         store(x, column, width, whole, packed);
     });
-}
-
-// to = from for a count of values, given as low and high half.
-extern "C" __global__ void __launch_bounds__(256)
-    narrow(u32 low, u32 high, const float *from, T *to) {
-    u64 count = (u64)high << 32 | low;
-    for (u64 i = ((u64)blockIdx.x * 256 + threadIdx.x) * V; i < count; i += (u64)gridDim.x * 256 * V) {
-        u32 left = count - i < V ? (u32)(count - i) : V;
-        float x[V];
-        load_floats<V>(from + i, 0, left, x);
-        Packed<T> packed;
-        packed.put(x);
-        store(to + i, 0, left, left == V && aligned(to), packed);
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    widen(u32 low, u32 high, const T *from, float *to) {
-    u64 count = (u64)high << 32 | low;
-    for (u64 i = ((u64)blockIdx.x * 256 + threadIdx.x) * V; i < count; i += (u64)gridDim.x * 256 * V) {
-        u32 left = count - i < V ? (u32)(count - i) : V;
-        float x[V];
-        widened(from + i, 0, left, left == V && aligned(from), x);
-        store_floats<V>(to + i, 0, left, x);
-    }
 }

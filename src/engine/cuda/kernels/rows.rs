@@ -1,4 +1,4 @@
-//! Picks rows and adds them back, drops values, and converts number formats.
+//! Picks rows and adds them back, and drops values.
 
 use super::{Batch, SiteDropout, dropout_arguments, values};
 use crate::engine::cuda::device::{Address, Cost, Device, Element};
@@ -81,30 +81,4 @@ pub fn drop_rows(
     let cost = Cost::of_values(&[(element, 2 * values(n, width))]);
     launch!(device, element, "drop_rows", ([n, 1, 1], 128), cost;
         width, x; dropout_arguments(Some((batch, dropout))))
-}
-
-/// `to = from` for `count` numbers; one side is f32.
-pub fn cast(
-    device: &mut dyn Device,
-    count: u64,
-    (from, from_element): (Address, Element),
-    (to, to_element): (Address, Element),
-) -> Result<()> {
-    if from_element == to_element {
-        return device.copy(from, to, count * from_element.bytes());
-    }
-    let (name, element) = match (from_element, to_element) {
-        (Element::F32, to) => ("narrow", to),
-        (from, Element::F32) => ("widen", from),
-        (from, to) => {
-            return Err(Error::Failed(format!("no kernel turns {from:?} into {to:?}")));
-        }
-    };
-    // Counts of one batch's activations and of parameters fit into 32 bits; passed in two parts
-    // anyway.
-    let (low, high) = (count as u32, (count >> 32) as u32);
-    let blocks = count.div_ceil(256 * 8).min(1 << 16) as u32;
-    let cost = Cost::of_values(&[(from_element, count), (to_element, count)]);
-    launch!(device, element, name, ([blocks, 1, 1], 256), cost;
-        low, high, from, to)
 }

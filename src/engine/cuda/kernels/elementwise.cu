@@ -1,5 +1,5 @@
-// Biases, GELU, tanh and ReLU, which act on each value separately, and the sums over rows that are the
-// gradients of biases. In most kernels a thread handles a vector of columns and every gridDim.y-th
+// Biases, GELU, tanh, ReLU, sums and number formats, which act on each value separately, and the sums over
+// rows that are the gradients of biases. In most kernels a thread handles a vector of columns and every gridDim.y-th
 // row.
 
 // Rows that a thread loads ahead.
@@ -237,4 +237,29 @@ extern "C" __global__ void __launch_bounds__(256) add(u32 n, u32 width, T *x, co
 
 extern "C" __global__ void __launch_bounds__(256) add_f32(u32 n, u32 width, T *x, const float *y) {
     add_all((u64)n * width, x, y);
+}
+
+// to = from for a count of values, given as low and high half.
+extern "C" __global__ void __launch_bounds__(256)
+    narrow(u32 low, u32 high, const float *from, T *to) {
+    u64 count = (u64)high << 32 | low;
+    for (u64 i = ((u64)blockIdx.x * 256 + threadIdx.x) * V; i < count; i += (u64)gridDim.x * 256 * V) {
+        u32 left = count - i < V ? (u32)(count - i) : V;
+        float x[V];
+        load_floats<V>(from + i, 0, left, x);
+        Packed<T> packed;
+        packed.put(x);
+        store(to + i, 0, left, left == V && aligned(to), packed);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    widen(u32 low, u32 high, const T *from, float *to) {
+    u64 count = (u64)high << 32 | low;
+    for (u64 i = ((u64)blockIdx.x * 256 + threadIdx.x) * V; i < count; i += (u64)gridDim.x * 256 * V) {
+        u32 left = count - i < V ? (u32)(count - i) : V;
+        float x[V];
+        widened(from + i, 0, left, left == V && aligned(from), x);
+        store_floats<V>(to + i, 0, left, x);
+    }
 }
