@@ -86,8 +86,8 @@ fn on_the_emulated_device_everything_passes_and_is_reported() {
     assert_eq!(names, ["machine", "kernels", "products", "steps"]);
     assert_eq!(sections["machine"][0]["capability"], serde_json::json!([9, 0]));
     let kernels = sections["kernels"].as_array().unwrap();
-    // In three element types each.
-    assert!(kernels.len() >= 60 && kernels.len().is_multiple_of(3));
+    // In three element types each, attention also in TF32.
+    assert!(kernels.len() >= 60 && kernels.len() % 3 == 1);
     for check in kernels {
         assert!(check["cases"].as_u64().unwrap() > 0, "{check}");
         let error = check["error"].as_f64().unwrap();

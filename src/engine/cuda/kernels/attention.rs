@@ -5,7 +5,8 @@ use crate::engine::cuda::device::{Address, Argument, Cost, Device, Element, Grid
 use crate::error::{Error, Result};
 use crate::model::{Config, check_longest};
 
-use super::{Batch, SiteDropout, flash32};
+use super::flash::{Blocks, Factors, Flash};
+use super::{Batch, SiteDropout};
 
 /// The shape of the heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,91 +143,9 @@ pub fn attention_backward(
     call.launch(device, plain("attention_d_keys"), call.cost(6, 4), &buffers, &[])
 }
 
-/// A kernel over blocks of rows of each head of each sequence.
-pub(super) struct Blocks {
-    pub(super) name: &'static str,
-    /// Rows per block.
-    pub(super) rows: u32,
-    /// Bytes of dynamic shared memory.
-    pub(super) shared: u32,
-}
-
 /// A kernel of `attention.cu`.
 fn plain(name: &'static str) -> Blocks {
     Blocks { name, rows: 8, shared: 0 }
-}
-
-/// The kernels of `flash.cuh` for one head size.
-struct Flash {
-    size: u32,
-    dropout: bool,
-    /// In f32, those of `flash32.cuh`.
-    single: Option<flash32::Flash>,
-}
-
-impl Flash {
-    /// Returns the bytes of `rows` rows of shared memory.
-    fn bytes(&self, rows: u32) -> u32 {
-        2 * self.size * rows
-    }
-
-    /// 128 queries, and two tiles of 64 keys and values.
-    fn forward(&self) -> Blocks {
-        if let Some(single) = self.single {
-            return single.forward();
-        }
-        Blocks {
-            name: match (self.size, self.dropout) {
-                (64, false) => "flash_forward_64",
-                (64, true) => "flash_forward_64_dropout",
-                (_, false) => "flash_forward_32",
-                (_, true) => "flash_forward_32_dropout",
-            },
-            rows: 128,
-            shared: self.bytes(128 + 4 * 64),
-        }
-    }
-
-    /// Returns the bytes of what was kept in two tiles.
-    fn kept(&self) -> u32 {
-        if self.dropout { 2 * 64 * 64 / 8 } else { 0 }
-    }
-
-    /// 64 queries and their gradients, with two numbers per query, and two tiles of 64 keys and
-    /// values.
-    fn d_queries(&self) -> Blocks {
-        if let Some(single) = self.single {
-            return single.d_queries();
-        }
-        Blocks {
-            name: match (self.size, self.dropout) {
-                (64, false) => "flash_d_queries_64",
-                (64, true) => "flash_d_queries_64_dropout",
-                (_, false) => "flash_d_queries_32",
-                (_, true) => "flash_d_queries_32_dropout",
-            },
-            rows: 64,
-            shared: self.bytes(6 * 64) + 64 * 8 + self.kept(),
-        }
-    }
-
-    /// 64 keys and values, and two tiles of 64 queries and their gradients, with two numbers per
-    /// query.
-    fn d_keys(&self) -> Blocks {
-        if let Some(single) = self.single {
-            return single.d_keys();
-        }
-        Blocks {
-            name: match (self.size, self.dropout) {
-                (64, false) => "flash_d_keys_64",
-                (64, true) => "flash_d_keys_64_dropout",
-                (_, false) => "flash_d_keys_32",
-                (_, true) => "flash_d_keys_32_dropout",
-            },
-            rows: 64,
-            shared: self.bytes(6 * 64) + 2 * 64 * 8 + self.kept(),
-        }
-    }
 }
 
 /// The parameters that all kernels of a pass share.
@@ -256,10 +175,13 @@ impl<'a> Call<'a> {
 
     /// Returns the tensor-core kernels if they support these heads.
     fn flash(&self) -> Option<Flash> {
-        let (size, dropout, tf32) = (self.heads.size, self.dropout.is_some(), self.heads.tf32);
-        let is_single = self.element == Element::F32;
-        let single = is_single.then_some(flash32::Flash { size, dropout, tf32 });
-        has_flash(self.heads).then_some(Flash { size, dropout, single })
+        let factors = match (self.element, self.heads.tf32) {
+            (Element::Bf16 | Element::F16, _) => Factors::Short,
+            (Element::F32, true) => Factors::Tf32,
+            (Element::F32, false) => Factors::Exact,
+        };
+        let (size, dropout) = (self.heads.size, self.dropout.is_some());
+        has_flash(self.heads).then_some(Flash { size, dropout, factors })
     }
 
     /// Returns the arguments for what was kept: its address, and the blocks of 32 keys of the longest sequence.

@@ -19,7 +19,7 @@ mod attention;
 mod bandwidth;
 mod elementwise;
 mod embedding;
-mod flash32;
+mod flash;
 mod loss;
 mod norm;
 mod optimizer;
