@@ -632,7 +632,7 @@ fn main() -> cloze::lessons::LessonResult {
     // ([code and results](https://github.com/lambdal/deeplearning-benchmark)). "32 bits" means TF32
     // there, in which factors are rounded to 11 significant bits (the V100 has only f32). A bar of
     // your machine that was not measured is computed from the operations a second of the largest model
-    // that was, and says so.
+    // that was, and says so. "H100, Cloze" is what Cloze reached on one (`docs/gpu.md`).
 
     // %%
     for chart in speed::benchmark_page(&runs, vocabulary) {
