@@ -9,11 +9,10 @@ use std::time::Instant;
 use crate::data::Packed;
 use crate::engine::cpu::{Matrix, MatrixMut, Output, Threads, product};
 use crate::engine::memory::{Forecast, Work};
+use crate::engine::objective::Labels;
 use crate::engine::optimizer::{Optimizer, Update};
 use crate::engine::timing::median;
-use crate::engine::{
-    Backend, CpuEngine, Engine, Precision, Reference, Setup, TaskEngine, objective,
-};
+use crate::engine::{Backend, CpuEngine, Engine, Precision, Reference, Setup, TaskEngine};
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, Part, Real, Size, flops_per_token};
 use crate::view::BarChart;
@@ -160,20 +159,17 @@ pub fn training_step(
     labels: &[u32],
     number: u32,
 ) -> Result<f64> {
-    let mut loss = 0.0;
     let weight = 1.0 / labels.len() as f32;
     let dropout = Dropout { seed: 1, step: number };
-    engine.task_gradients(batch, dropout, &mut |logits| {
-        let scored = objective::cross_entropy(logits, 2, labels, weight);
-        loss = f64::from(weight) * scored.loss;
-    })?;
+    let labels = Labels::Classes(labels);
+    let scored = engine.labelled_gradients(batch, dropout, labels, weight)?;
     engine.update(&Update {
         optimizer: Optimizer::default(),
         learning_rate: 1e-4,
         step: u64::from(number),
         max_norm: 1.0,
     })?;
-    Ok(loss)
+    Ok(f64::from(weight) * scored.loss)
 }
 
 /// Rounds of a measurement.

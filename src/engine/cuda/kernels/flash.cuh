@@ -10,9 +10,9 @@
 // and their gradients twice (seven products instead of five). Arithmetic is cheap here; the
 // alternative is to write and read the gradient of queries for every tile of keys.
 //
-// Dropout uses four consecutive keys of a query from one call of the generator. The calls take
-// longer than the products, so forward stores which probabilities it kept, a bit for each (see
-// Kept), and the backward pass reads them. Therefore sixteen
+// Dropout uses four consecutive keys of a query from one call of the generator. The calls take about
+// as long as the products of forward, so forward stores which probabilities it kept, a bit for each
+// (see Kept), and the backward pass reads them. Because of these calls, sixteen
 // rows that are the columns of two tiles (and the inner dimension of the next product) are assigned
 // so that a lane has rows 4t to 4t + 3 of them, instead of 2t, 2t + 1, 2t + 8 and 2t + 9: rows of
 // shared memory are read in that order, at no cost.
