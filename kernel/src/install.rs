@@ -16,11 +16,11 @@ pub const NAME: &str = "cloze";
 /// Installs the kernelspec for the user, or below `prefix`, and everything that a session needs.
 pub fn install(prefix: Option<&Path>) -> Result<()> {
     ensure_rust_src();
-    let environment: Vec<_> = std::env::vars_os().collect();
-    Template::find_or_build(&environment, |line| cloze::note!("{line}"))?;
+    let own: Vec<_> = std::env::vars_os().collect();
+    Template::find_or_build(&own, |line| cloze::note!("{line}"))?;
     let binary = install_binary()?;
     let folder = kernelspec_folder(prefix)?;
-    write_kernelspec(&folder, &binary)?;
+    write_kernelspec(&folder, &binary, environment()?)?;
     cloze::note!("The kernel `{NAME}` is installed in {}.", folder.display());
     Ok(())
 }
@@ -45,7 +45,7 @@ pub fn uninstall(prefix: Option<&Path>) -> Result<()> {
     ])
 }
 
-fn remove(paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
+pub fn remove(paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
     for path in paths {
         let removed = if path.is_dir() {
             std::fs::remove_dir_all(&path)
@@ -96,11 +96,12 @@ pub fn start_spare() -> Result<()> {
         .into_iter()
         .map(|(name, value)| (name.into(), Some(value.replace("${PATH}", &own).into())));
     // Without it the first notebook waits some seconds longer.
-    let _ = crate::spare::start(&paths::installed_binary()?, variables);
+    let _ = crate::spare::start(&install_binary()?, variables);
     Ok(())
 }
 
-fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
+/// Writes the kernelspec in `folder`; Jupyter adds the variables `env` for the kernel.
+pub fn write_kernelspec(folder: &Path, binary: &Path, env: HashMap<String, String>) -> Result<()> {
     let spec = JupyterKernelspec {
         argv: vec![
             binary.display().to_string(),
@@ -112,7 +113,7 @@ fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
         // Jupyter ignores a kernelspec whose metadata is null.
         metadata: Some(HashMap::new()),
         interrupt_mode: Some("message".to_owned()),
-        env: Some(environment()?),
+        env: Some(env),
     };
     let text = serde_json::to_string_pretty(&spec)
         .map_err(|error| Error::Failed(format!("writing the kernelspec: {error}")))?;
@@ -123,13 +124,14 @@ fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
 
 /// Copies this program to a place that survives `cargo clean`.
 fn install_binary() -> Result<PathBuf> {
+    // It stays in its place when a new version is installed for all users.
+    if let Some(launcher) = paths::launcher() {
+        return Ok(launcher);
+    }
     let own = paths::this_program()?;
     let target = paths::installed_binary()?;
     if own == target {
         return Ok(target);
-    }
-    if let Some(folder) = target.parent() {
-        paths::create(folder)?;
     }
     copy_atomically(&own, &target)?;
     Ok(target)
@@ -137,22 +139,40 @@ fn install_binary() -> Result<PathBuf> {
 
 /// Copies a file so that the old or the new version exists at all times, even if two processes do this at
 /// once.
-fn copy_atomically(from: &Path, to: &Path) -> Result<()> {
-    let folder = to.parent().unwrap_or(Path::new("."));
-    let beside =
-        tempfile::NamedTempFile::new_in(folder).map_err(|source| Error::io(folder, source))?;
+pub fn copy_atomically(from: &Path, to: &Path) -> Result<()> {
+    let beside = new_beside(to)?;
     // Copies the permissions too. The session template is found by the program's time.
     let copied = std::fs::copy(from, beside.path())
         .and_then(|_| beside.as_file().set_modified(std::fs::metadata(from)?.modified()?));
     copied.map_err(|source| Error::io(from, source))?;
-    let written = beside.persist(to);
-    written.map_err(|failed| Error::io(to, failed.error))?;
-    Ok(())
+    persist(beside, to)
+}
+
+/// Writes a file in the same way, with these permissions.
+pub fn write_atomically(to: &Path, text: &str, mode: u32) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mut beside = new_beside(to)?;
+    let written = std::io::Write::write_all(&mut beside, text.as_bytes())
+        .and_then(|()| beside.as_file().set_permissions(std::fs::Permissions::from_mode(mode)));
+    written.map_err(|source| Error::io(to, source))?;
+    persist(beside, to)
+}
+
+/// Creates a temporary file beside `to`.
+fn new_beside(to: &Path) -> Result<tempfile::NamedTempFile> {
+    let folder = to.parent().unwrap_or(Path::new("."));
+    paths::create(folder)?;
+    tempfile::NamedTempFile::new_in(folder).map_err(|source| Error::io(folder, source))
+}
+
+fn persist(file: tempfile::NamedTempFile, to: &Path) -> Result<()> {
+    let written = file.persist(to);
+    written.map(drop).map_err(|failed| Error::io(to, failed.error))
 }
 
 /// Installs the standard library's sources, which rust-analyzer needs to infer the types of variables.
 /// Without them variables that outlive their cell need written types; everything else works.
-fn ensure_rust_src() {
+pub fn ensure_rust_src() {
     if has_rust_src() {
         return;
     }
@@ -186,7 +206,7 @@ mod tests {
     fn uninstalling_below_a_prefix_removes_the_kernelspec_and_nothing_else() {
         let prefix = tempfile::tempdir().unwrap();
         let folder = kernelspec_folder(Some(prefix.path())).unwrap();
-        write_kernelspec(&folder, Path::new("/x/cloze-kernel")).unwrap();
+        write_kernelspec(&folder, Path::new("/x/cloze-kernel"), HashMap::new()).unwrap();
         let other = folder.with_file_name("other");
         std::fs::create_dir(&other).unwrap();
         for _ in 0..2 {
@@ -221,7 +241,7 @@ mod tests {
         let prefix = tempfile::tempdir().unwrap();
         let folder = kernelspec_folder(Some(prefix.path())).unwrap();
         assert_eq!(folder, prefix.path().join("share/jupyter/kernels/cloze"));
-        write_kernelspec(&folder, Path::new("/x/cloze-kernel")).unwrap();
+        write_kernelspec(&folder, Path::new("/x/cloze-kernel"), HashMap::new()).unwrap();
         let text = std::fs::read_to_string(folder.join("kernel.json")).unwrap();
         let spec: JupyterKernelspec = serde_json::from_str(&text).unwrap();
         assert_eq!(spec.language, "rust");

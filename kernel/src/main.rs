@@ -8,6 +8,7 @@ mod paths;
 mod repl;
 mod session;
 mod spare;
+mod system;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -43,12 +44,18 @@ enum Command {
         /// Install below this folder instead of in your home folder.
         #[arg(long, value_name = "P")]
         prefix: Option<PathBuf>,
+        /// Install for all users of this machine, below /usr/local if no other folder is given.
+        #[arg(long)]
+        system: bool,
     },
     /// Remove the kernel from Jupyter, with everything that was built for it.
     Uninstall {
         /// The folder that was given to `install`.
         #[arg(long, value_name = "P")]
         prefix: Option<PathBuf>,
+        /// Remove what `install --system` has made.
+        #[arg(long)]
+        system: bool,
     },
     /// Warm a session up and wait for the next kernel (kernels and `lab` do this).
     #[command(hide = true)]
@@ -101,8 +108,10 @@ fn run(command: Command) -> Result<()> {
             let error = std::process::Command::new(&program).args(options).exec();
             Err(Error::io(program, error))
         }
-        Command::Install { prefix } => install::install(prefix.as_deref()),
-        Command::Uninstall { prefix } => install::uninstall(prefix.as_deref()),
+        Command::Install { prefix, system: true } => system::install(prefix.as_deref()),
+        Command::Install { prefix, system: false } => install::install(prefix.as_deref()),
+        Command::Uninstall { prefix, system: true } => system::uninstall(prefix.as_deref()),
+        Command::Uninstall { prefix, system: false } => install::uninstall(prefix.as_deref()),
         Command::Spare => {
             let keeper = spare::Keeper::prepare();
             // SAFETY: `main` has started no thread.

@@ -55,6 +55,24 @@ pub fn templates() -> Result<PathBuf> {
     Ok(data()?.join("templates"))
 }
 
+/// Below the prefix of `install --system`: the templates of all users, each with its program.
+pub const SYSTEM: &str = "lib/cloze";
+/// Below that prefix, the script that runs one of these programs; and the program in its template.
+pub const PROGRAM: &str = "bin/cloze-kernel";
+
+/// Returns that folder if this program is one of those in it.
+pub fn system() -> Option<PathBuf> {
+    let program = this_program().ok()?.canonicalize().ok()?;
+    // `<prefix>/lib/cloze/<template>/bin/cloze-kernel`
+    let folder = program.ancestors().nth(3)?;
+    folder.ends_with(SYSTEM).then(|| folder.to_owned())
+}
+
+/// Returns the script that runs the newest of those programs, if this program is one of them.
+pub fn launcher() -> Option<PathBuf> {
+    system()?.ancestors().nth(2).map(|prefix| prefix.join(PROGRAM))
+}
+
 /// Folders of running sessions.
 pub fn sessions() -> Result<PathBuf> {
     Ok(data()?.join("sessions"))
@@ -91,7 +109,8 @@ pub fn notebook_history() -> Result<PathBuf> {
 /// The lessons' notebooks: in the checkout, or in the data folder if there is none.
 pub fn notebooks() -> Result<PathBuf> {
     let checkout = sources_folder();
-    if checkout.join("kernel").join("Cargo.toml").is_file() {
+    // A checkout from which the administrator has installed the kernel is not the user's.
+    if system().is_none() && checkout.join("kernel").join("Cargo.toml").is_file() {
         return Ok(checkout.join("notebooks"));
     }
     Ok(data()?.join("notebooks"))

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +21,7 @@ use super::channel::{Channel, Collected};
 use super::course::Course;
 use super::definitions::Definitions;
 use super::explain::Gone;
-use super::layout::{self, TOOLCHAIN_VARIABLE};
+use super::layout::{self, PATH_VARIABLE, TOOLCHAIN_VARIABLE};
 use super::template::{Template, Workshop};
 use super::usage::Usage;
 use super::{
@@ -61,10 +62,9 @@ pub fn serve(
     let inbox = Rc::new(inbox);
     let opened = Template::find_or_build(&environment, say)
         .and_then(|template| template.open(folder))
-        .and_then(|workshop| Evaluator::start(&workshop, warm, Rc::clone(&inbox)));
+        .and_then(|workshop| Evaluator::start(workshop, warm, environment, Rc::clone(&inbox)));
     match opened {
         Ok(mut evaluator) => {
-            evaluator.environment = environment;
             evaluator.turns = turns;
             *lock(running) = Some(Running {
                 process: evaluator.context.process_handle(),
@@ -134,6 +134,8 @@ pub struct Evaluator {
     source: String,
     /// The session's folder.
     folder: PathBuf,
+    /// Shows that the session uses its template.
+    _template: File,
     /// The variables of shell commands.
     environment: Vec<(OsString, OsString)>,
     turns: Arc<Turns>,
@@ -153,11 +155,17 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    fn start(workshop: &Workshop, warm: bool, inbox: Rc<Inbox>) -> Result<Self> {
+    fn start(
+        workshop: Workshop,
+        warm: bool,
+        environment: Vec<(OsString, OsString)>,
+        inbox: Rc<Inbox>,
+    ) -> Result<Self> {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             Error::Failed(format!("the session cannot start: {what}: {error}"))
         };
         let folder = &workshop.folder;
+        let settings = workshop.settings();
         let token = secret().map_err(|error| failed("no random numbers", &error))?;
         let bin = layout::bin(folder);
         markers::keep_token(&bin, &token).map_err(|error| failed("its token", &error))?;
@@ -172,10 +180,15 @@ impl Evaluator {
             .env(child::FOLDER_VARIABLE, folder)
             .env(child::PARENT_VARIABLE, std::process::id().to_string())
             .env(wire::TOKEN_VARIABLE, token)
-            // Programs that a cell starts use the user's own toolchain.
-            .env_remove(TOOLCHAIN_VARIABLE)
             // Ctrl-C in a terminal reaches the session only, which decides.
             .process_group(0);
+        // Programs that a cell starts use the user's own toolchain.
+        for name in [TOOLCHAIN_VARIABLE, PATH_VARIABLE] {
+            match environment.iter().find(|(of, _)| of == name) {
+                Some((_, value)) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         let (eval, _outputs) = EvalContext::with_subprocess_command(command)
             .map_err(|error| failed("the compiler", &error))?;
         let context = CommandContext::with_eval_context(eval);
@@ -187,7 +200,8 @@ impl Evaluator {
             runs: false,
             source: String::new(),
             folder: folder.clone(),
-            environment: Vec::new(),
+            _template: workshop.lock,
+            environment,
             turns: Arc::default(),
             turn: 0,
             child,
@@ -198,7 +212,6 @@ impl Evaluator {
             gone: BTreeMap::new(),
             course: Course::default(),
         };
-        workshop.restore_lock()?;
         let output = Arc::new(Mutex::new(String::new()));
         let keep = Arc::clone(&output);
         let sink: Sink = Arc::new(move |event| {
@@ -206,7 +219,6 @@ impl Evaluator {
                 lock(&keep).push_str(&text);
             }
         });
-        let settings = workshop.settings();
         let cells = if warm { WARM_CELLS } else { ["", ""] };
         for (before, cell) in [settings.as_str(), ""].into_iter().zip(cells) {
             let first = evaluator.cell(&format!("{before}{cell}"), &sink);

@@ -1,7 +1,6 @@
 //! The folder of one session, named by its process, and the removal of folders that ended processes
 //! have left behind.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use cloze::{Error, Result};
 
 use super::cargo;
 use super::layout::{
-    CARGO_VARIABLE, CRATE, STANDARD_OUTLINE, STANDARD_SOURCES_VARIABLE, TEMPLATE,
+    CARGO_VARIABLE, CRATE, PATH_VARIABLE, STANDARD_OUTLINE, STANDARD_SOURCES_VARIABLE,
     TOOLCHAIN_VARIABLE,
 };
 use crate::paths;
@@ -22,8 +21,14 @@ const EVCXR_SETTINGS: &str = "EVCXR_CONFIG_DIR";
 
 /// The variables that [`SessionFolder::reserve`] sets for this process. Programs that the user starts
 /// get the values from before.
-pub const CHANGED_VARIABLES: [&str; 5] =
-    [EVCXR_FOLDER, EVCXR_SETTINGS, STANDARD_SOURCES_VARIABLE, TOOLCHAIN_VARIABLE, CARGO_VARIABLE];
+pub const CHANGED_VARIABLES: [&str; 6] = [
+    EVCXR_FOLDER,
+    EVCXR_SETTINGS,
+    STANDARD_SOURCES_VARIABLE,
+    TOOLCHAIN_VARIABLE,
+    CARGO_VARIABLE,
+    PATH_VARIABLE,
+];
 
 /// The file that a session keeps locked as long as it lives. A process number alone is not enough:
 /// containers that share a home directory each have their own processes 1, 2, 3.
@@ -34,7 +39,7 @@ const ALIVE: &str = "alive";
 pub struct SessionFolder {
     path: PathBuf,
     /// The changed variables with their earlier values.
-    before: [(&'static str, Option<OsString>); 5],
+    before: [(&'static str, Option<OsString>); 6],
     /// Shows that the session lives.
     _lock: File,
 }
@@ -118,19 +123,6 @@ fn sweep(sessions: &Path) {
     }
 }
 
-/// Returns the templates that running sessions compile against.
-pub fn templates_in_use() -> HashSet<PathBuf> {
-    let Ok(sessions) = paths::sessions() else {
-        return HashSet::new();
-    };
-    list(&sessions)
-        .into_iter()
-        .filter(|(_, alive)| *alive)
-        .filter_map(|(folder, _)| std::fs::read_to_string(folder.join(TEMPLATE)).ok())
-        .map(PathBuf::from)
-        .collect()
-}
-
 /// Returns the folders of sessions, and whether each session lives.
 fn list(sessions: &Path) -> Vec<(PathBuf, bool)> {
     let Ok(entries) = std::fs::read_dir(sessions) else {
@@ -159,11 +151,12 @@ mod tests {
         let folder = SessionFolder {
             path: tempfile::tempdir().unwrap().keep(),
             before: [
-                ("PATH", Some("/as/it/was".into())),
+                (PATH_VARIABLE, Some("/as/it/was".into())),
                 ("HOME", None),
                 (EVCXR_FOLDER, None),
                 (EVCXR_SETTINGS, None),
                 (CARGO_VARIABLE, None),
+                (TOOLCHAIN_VARIABLE, None),
             ],
             _lock: tempfile::tempfile().unwrap(),
         };
@@ -175,7 +168,7 @@ mod tests {
         };
         assert_eq!(of("PATH"), Some("/as/it/was".into()));
         assert_eq!(of("HOME"), None);
-        let unset = ["HOME", EVCXR_FOLDER, EVCXR_SETTINGS, CARGO_VARIABLE];
+        let unset = ["HOME", EVCXR_FOLDER, EVCXR_SETTINGS, CARGO_VARIABLE, TOOLCHAIN_VARIABLE];
         let names = |all: &OsString| !unset.iter().any(|of| all == of);
         let expected = std::env::vars_os().filter(|(name, _)| names(name)).count();
         assert_eq!(found.len(), expected);

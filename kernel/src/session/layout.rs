@@ -19,7 +19,7 @@ pub const TOOLCHAIN: &str = "toolchain";
 /// In a template's folder: the library that cells know as `cloze`, and the metadata of the crates in it.
 pub const LIBRARIES: &str = "lib";
 
-/// In a template's folder: that library's crate, as rust-analyzer reads it.
+/// In a template's folder: that library's crate.
 pub const DYLIB_ROOT: &str = "dylib-root";
 
 /// In a template's folder: what rust-analyzer reads of the crates that cells see, one folder for each.
@@ -35,6 +35,8 @@ pub const STANDARD_SOURCES_VARIABLE: &str = "RUST_SRC_PATH";
 pub const TOOLCHAIN_VARIABLE: &str = "RUSTUP_TOOLCHAIN";
 /// Where rust-analyzer looks for cargo if there is no rustup.
 pub const CARGO_VARIABLE: &str = "CARGO";
+/// Where evcxr looks for cargo if there is no rustup.
+pub const PATH_VARIABLE: &str = "PATH";
 
 /// Returns the folder of the program that stands in for cargo, in a session's folder.
 pub fn bin(session: &Path) -> PathBuf {
@@ -44,12 +46,6 @@ pub fn bin(session: &Path) -> PathBuf {
 /// Returns the folder of the compiled libraries for a session in `folder`.
 pub fn libraries(folder: &Path) -> std::io::Result<PathBuf> {
     Ok(Path::new(&std::fs::read_to_string(folder.join(TEMPLATE))?).join(LIBRARIES))
-}
-
-/// Returns the folder of a package's outline for a session in `folder`.
-pub fn outline(folder: &Path, name: &str, version: &str) -> std::io::Result<PathBuf> {
-    let template = std::fs::read_to_string(folder.join(TEMPLATE))?;
-    Ok(Path::new(&template).join(OUTLINE).join(package(name, version)))
 }
 
 /// Returns the name of a package's folder.
@@ -107,5 +103,9 @@ pub fn rust_sources() -> Result<PathBuf> {
 fn printed(name: &str) -> Result<PathBuf> {
     let output = Command::new("rustc").args(["--print", name]).output();
     let output = output.map_err(|error| Error::Failed(format!("cannot run `rustc`: {error}")))?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::Failed(format!("`rustc --print {name}` failed: {}", reason.trim_end())));
+    }
     Ok(String::from_utf8_lossy(&output.stdout).trim().into())
 }

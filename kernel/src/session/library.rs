@@ -164,13 +164,14 @@ fn copy_libraries(from: &Path, to: &Path, names: &HashSet<String>) -> Result<()>
     std::os::unix::fs::symlink(standard, &link).map_err(|source| Error::io(link, source))
 }
 
-/// Describes the packages of Cloze's lock file, as `cargo metadata` does. It also makes cargo download
-/// them for every platform: cargo reads all of their manifests, and a session never uses the network.
-pub fn packages(sources: &Path, environment: &Environment) -> Result<Value> {
-    let manifest = sources.join("Cargo.toml");
+/// Describes the package in `folder` and all that it may depend on, as `cargo metadata` does, with these further
+/// `arguments`. Cargo downloads what is missing.
+pub fn packages(folder: &Path, arguments: &[&str], environment: &Environment) -> Result<Value> {
+    let manifest = folder.join("Cargo.toml");
     let output = with(environment, "cargo")
-        .args(["metadata", "--locked", "--quiet", "--format-version=1", "--manifest-path"])
+        .args(["metadata", "--quiet", "--format-version=1", "--manifest-path"])
         .arg(&manifest)
+        .args(arguments)
         .output()
         .map_err(cannot_run("cargo"))?;
     let failed = |reason: &str| {
@@ -236,7 +237,7 @@ mod tests {
     #[test]
     fn the_cells_library_needs_what_cloze_needs_and_nothing_of_the_kernel() {
         let environment: Vec<_> = std::env::vars_os().collect();
-        let packages = packages(&paths::sources().unwrap(), &environment).unwrap();
+        let packages = packages(&paths::sources().unwrap(), &["--locked"], &environment).unwrap();
         let names = needed(&packages, "cloze");
         // A procedural macro, and a library that is not named as its package is.
         for name in ["cloze", "dfdx", "serde_derive", "webpki"] {

@@ -41,6 +41,7 @@ pub mod template;
 mod tree;
 mod types;
 mod usage;
+mod visible;
 
 use std::path::PathBuf;
 use std::process::Child;

@@ -5,17 +5,21 @@
 //! ```text
 //! lib/                 the library that cells know as `cloze`, and the metadata of the crates in it
 //! source/              a copy of Cloze, which must not change
-//! dylib-root/          that library as rust-analyzer sees it: a crate of its own
-//! outline/             what rust-analyzer reads of the crates that cells see
+//! dylib-root/          that library's own crate
+//! outline/             the packages on which a session's crate depends, as rust-analyzer reads them
 //! outline-std/         and of the standard library
 //! .cargo/config.toml   settings for the crates that a user adds
-//! Cargo.lock           the versions of Cloze's lock file
+//! finished             locked by each session that uses the template
 //! ```
+//!
+//! Sessions only read it. So all users of a machine can share one that `install --system` has made; it also
+//! contains the program, in `bin`.
 //!
 //! The sources are those from which cargo built this program: a checkout, or the folder in cargo's
 //! registry. Cargo removes what nobody has used for a month from its registry; then the copy in the
 //! newest template takes their place.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -23,10 +27,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use cloze::{Error, Result};
-use serde_json::Value;
 
-use super::cargo;
-use super::folder;
 use super::layout::{
     self, CRATE, DYLIB_ROOT, LOCK, OUTLINE, STANDARD_OUTLINE, TEMPLATE, rust_sources,
 };
@@ -34,6 +35,7 @@ use super::library::{self, Environment};
 use super::outline;
 use super::rustc::USER_WRAPPER_VARIABLE;
 use super::tree::{copy_tree, name, remove, sorted, write};
+use super::visible;
 use crate::paths;
 
 /// The features of Cloze that cells use: all but the command.
@@ -41,10 +43,13 @@ const FEATURES: [&str; 3] = ["charts", "cuda", "hub"];
 /// The parts of Cloze's sources that a session needs.
 const SOURCES: [&str; 5] = ["Cargo.toml", LOCK, "README.md", "src", "lessons"];
 /// Raised when the layout of a template changes.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 /// Written last: a template without it was interrupted while it was built.
 const FINISHED: &str = "finished";
 const SOURCE: &str = "source";
+/// The package of the cells' library.
+const SESSION_CRATE: &str = "cloze-session";
+const SESSION_VERSION: &str = "0.0.0";
 const DYLIB_ROOT_SOURCE: &str = include_str!("dylib_root.rs");
 
 /// A template that is ready for use.
@@ -54,23 +59,17 @@ pub struct Template {
 }
 
 /// The folder in which a session compiles.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Workshop {
-    /// Contains the pipes, `.cargo` and `Cargo.lock`.
+    /// Contains the pipes and `.cargo`.
     pub folder: PathBuf,
-    dylib_root: PathBuf,
+    /// The package that cells know as `cloze`.
+    visible: PathBuf,
+    /// Keeps the template from being removed.
+    pub lock: File,
 }
 
 impl Workshop {
-    /// Restores the lock file in evcxr's crate: evcxr's own first cell has no dependencies and
-    /// empties it.
-    pub fn restore_lock(&self) -> Result<()> {
-        let from = self.folder.join(LOCK);
-        std::fs::copy(&from, self.folder.join(CRATE).join(LOCK))
-            .map(drop)
-            .map_err(|source| Error::io(from, source))
-    }
-
     /// Returns the commands that give a session its dependencies and settings, one on each line.
     pub fn settings(&self) -> String {
         // evcxr keeps the crates that sessions have added, in megabytes. A wrapper of the user's may do so too,
@@ -81,7 +80,7 @@ impl Workshop {
         };
         format!(
             ":offline 1\n:linker system\n:opt 1\n{cache}:dep cloze = {{ package = \"cloze-session\", path = {:?} }}\n",
-            self.dylib_root.display().to_string()
+            self.visible.display().to_string()
         )
     }
 }
@@ -89,8 +88,12 @@ impl Workshop {
 impl Template {
     /// Returns the template of this program and this compiler, if it is built.
     pub fn find() -> Result<Option<Self>> {
-        let folder = Self::place()?;
-        Ok(is_finished(&folder).then_some(Self { folder }))
+        let program = paths::this_program()?;
+        let mut places = vec![Self::place_for(&program)?];
+        if let Some(system) = paths::system() {
+            places.push(Self::system_place(&system, &program)?);
+        }
+        Ok(places.into_iter().find(|folder| is_finished(folder)).map(|folder| Self { folder }))
     }
 
     /// Returns the template, and makes it first if it is missing; `say` gets a line if that takes
@@ -99,42 +102,81 @@ impl Template {
         if let Some(found) = Self::find()? {
             return Ok(found);
         }
-        let templates = paths::templates()?;
-        paths::create(&templates)?;
+        if let Some(system) = paths::system() {
+            return Err(Error::Failed(format!(
+                "{}: no session template fits the compiler on PATH (rustc {}): the administrator must run \
+                 `cloze-kernel install --system` again",
+                system.display(),
+                compiler_version().unwrap_or("of an unknown version"),
+            )));
+        }
+        let folder = Self::place_for(&paths::this_program()?)?;
+        Self::build(folder, &paths::templates()?, &origin(), environment, say)
+    }
+
+    /// Makes the template that all users share, below the folder `system`, if it is missing.
+    pub fn build_for_system(
+        system: &Path,
+        environment: &Environment,
+        say: impl FnMut(&str),
+    ) -> Result<Self> {
+        let folder = Self::system_place(system, &paths::this_program()?)?;
+        Self::build(folder, system, "", environment, say)
+    }
+
+    /// Makes the template in `folder`, which is in `templates`, and removes older ones whose names begin with
+    /// `origin`.
+    fn build(
+        folder: PathBuf,
+        templates: &Path,
+        origin: &str,
+        environment: &Environment,
+        say: impl FnMut(&str),
+    ) -> Result<Self> {
+        paths::create(templates)?;
         let lock_path = templates.join("lock");
         let lock = File::create(&lock_path).map_err(|source| Error::io(&lock_path, source))?;
         lock.lock().map_err(|source| Error::io(&lock_path, source))?;
-        let folder = Self::place()?;
         if !is_finished(&folder) {
             remove(&folder)?;
-            fill(&folder, environment, say)?;
+            let sources = sources(templates, origin)?;
+            fill(&folder, &sources, environment, say)?;
             write(&folder.join(FINISHED), "")?;
-            remove_others(&templates, &folder);
         }
+        remove_others(templates, &folder, origin);
         Ok(Self { folder })
     }
 
-    /// Returns the folder for this program and this compiler.
-    fn place() -> Result<PathBuf> {
-        Self::place_for(&paths::this_program()?)
+    /// Returns the user's folder for `program`, or an installed copy of it, and this compiler.
+    fn place_for(program: &Path) -> Result<PathBuf> {
+        let source = std::env::var_os(paths::SOURCE_VARIABLE);
+        let name = format!("{}-{}", origin(), fingerprint(program, source)?);
+        Ok(paths::templates()?.join(name))
     }
 
-    /// Returns the folder for `program`, or an installed copy of it, and this compiler.
-    fn place_for(program: &Path) -> Result<PathBuf> {
-        let file = std::fs::metadata(program).and_then(|file| Ok((file.len(), file.modified()?)));
-        let file = file.map_err(|source| Error::io(program, source))?;
-        let mut hasher = DefaultHasher::new();
-        (FORMAT, file, compiler()?, std::env::var_os(paths::SOURCE_VARIABLE)).hash(&mut hasher);
-        Ok(paths::templates()?.join(format!("{}-{:016x}", origin(), hasher.finish())))
+    /// Returns the folder that all users share for `program` and this compiler.
+    fn system_place(system: &Path, program: &Path) -> Result<PathBuf> {
+        Ok(system.join(fingerprint(program, None)?))
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Fills a session's own folder from the template.
     pub fn open(&self, session: &Path) -> Result<Workshop> {
-        // Written before anything is copied: a template that no session names may be removed.
-        write(&session.join(TEMPLATE), &self.folder.display().to_string())?;
-        for name in [".cargo", LOCK] {
-            copy_tree(&self.folder.join(name), &session.join(name))?;
+        let finished = self.folder.join(FINISHED);
+        let lock = File::open(&finished).map_err(|source| Error::io(&finished, source))?;
+        // A shared disk may have no locks: then it is the administrator who must not remove the template in use.
+        let _ = lock.lock_shared();
+        if !is_finished(&self.folder) {
+            return Err(Error::Failed(format!(
+                "{}: this session template was removed just now: start the session again",
+                self.folder.display()
+            )));
         }
+        write(&session.join(TEMPLATE), &self.folder.display().to_string())?;
+        copy_tree(&self.folder.join(".cargo"), &session.join(".cargo"))?;
         let standard = self.folder.join(STANDARD_OUTLINE);
         if standard.exists() {
             let link = session.join(STANDARD_OUTLINE);
@@ -142,37 +184,41 @@ impl Template {
                 .map_err(|source| Error::io(link, source))?;
         }
         paths::create(&session.join(CRATE))?;
-        Ok(Workshop { folder: session.to_path_buf(), dylib_root: self.folder.join(DYLIB_ROOT) })
+        let visible =
+            self.folder.join(OUTLINE).join(layout::package(SESSION_CRATE, SESSION_VERSION));
+        Ok(Workshop { folder: session.to_path_buf(), visible, lock })
     }
 }
 
 /// Makes everything in a template's folder.
-fn fill(folder: &Path, environment: &Environment, say: impl FnMut(&str)) -> Result<()> {
-    let sources = sources()?;
-    let packages = library::packages(&sources, environment)?;
-    lay_out(&sources, folder)?;
-    outline_packages(&packages, folder)?;
+fn fill(
+    folder: &Path,
+    sources: &Path,
+    environment: &Environment,
+    say: impl FnMut(&str),
+) -> Result<()> {
+    let packages = library::packages(sources, &["--locked"], environment)?;
+    lay_out(sources, folder)?;
+    write_outlines(folder, environment)?;
     library::build(folder, &library::needed(&packages, "cloze"), environment, say)
 }
 
 /// Writes what rust-analyzer reads of the standard library, if the toolchain has its sources, and of the
 /// packages that cells see.
-fn outline_packages(packages: &Value, folder: &Path) -> Result<()> {
+fn write_outlines(folder: &Path, environment: &Environment) -> Result<()> {
     let standard = rust_sources()?;
     if standard.exists() {
         outline::write_standard_library(&standard, &folder.join(STANDARD_OUTLINE))?;
     }
-    for (name, version, source) in cargo::visible_packages(packages) {
-        let to = folder.join(OUTLINE).join(layout::package(name, version));
-        outline::write_crate(&source, &to)?;
-    }
-    Ok(())
+    // Its lock file, a copy of Cloze's, lacks the package itself.
+    let packages = library::packages(&folder.join(DYLIB_ROOT), &[], environment)?;
+    visible::write_packages(&packages, &folder.join(OUTLINE))
 }
 
-/// Returns the folder of Cloze's sources, or their copy in the newest template if they are gone.
-fn sources() -> Result<PathBuf> {
+/// Returns the folder of Cloze's sources, or their copy in the newest of these templates if they are gone.
+fn sources(templates: &Path, origin: &str) -> Result<PathBuf> {
     paths::sources().or_else(|missing| {
-        let newest = newest(&paths::templates()?, &origin()).ok_or(missing)?;
+        let newest = newest(templates, origin).ok_or(missing)?;
         Ok(newest.join(SOURCE))
     })
 }
@@ -197,7 +243,6 @@ fn lay_out(sources: &Path, folder: &Path) -> Result<()> {
             copy_tree(&from, &source.join(name))?;
         }
     }
-    copy_tree(&sources.join(LOCK), &folder.join(LOCK))?;
     let dylib_root = folder.join(DYLIB_ROOT);
     write(&dylib_root.join("src/lib.rs"), DYLIB_ROOT_SOURCE)?;
     write(&dylib_root.join("Cargo.toml"), &dylib_root_manifest(&source))?;
@@ -220,8 +265,8 @@ fn manifest_value(sources: &Path, keys: &[&str]) -> Result<toml::Value> {
 fn dylib_root_manifest(source: &Path) -> String {
     format!(
         "[package]\n\
-         name = \"cloze-session\"\n\
-         version = \"0.0.0\"\n\
+         name = \"{SESSION_CRATE}\"\n\
+         version = \"{SESSION_VERSION}\"\n\
          edition = \"2024\"\n\
          publish = false\n\
          \n\
@@ -269,6 +314,15 @@ fn release(description: &str) -> Option<&str> {
     description.lines().find_map(|line| line.strip_prefix("release: "))
 }
 
+/// Returns a hash of a program's file, the compiler, and the folder of sources that the user has named.
+fn fingerprint(program: &Path, source: Option<OsString>) -> Result<String> {
+    let file = std::fs::metadata(program).and_then(|file| Ok((file.len(), file.modified()?)));
+    let file = file.map_err(|source| Error::io(program, source))?;
+    let mut hasher = DefaultHasher::new();
+    (FORMAT, file, compiler()?, source).hash(&mut hasher);
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
 fn is_finished(template: &Path) -> bool {
     template.join(FINISHED).is_file()
 }
@@ -286,13 +340,18 @@ fn newest(templates: &Path, prefix: &str) -> Option<PathBuf> {
 
 /// Removes other templates of this origin that neither a running session nor the installed kernel
 /// uses. A template that cannot be removed only takes space.
-fn remove_others(templates: &Path, keep: &Path) {
-    let mut used = folder::templates_in_use();
-    used.extend(paths::installed_binary().and_then(|program| Template::place_for(&program)));
-    for other in sorted(templates).unwrap_or_default() {
-        if other != keep && name(&other).starts_with(&origin()) && !used.contains(&other) {
-            let _ = remove(&other);
+fn remove_others(templates: &Path, keep: &Path, origin: &str) {
+    let installed = paths::installed_binary().and_then(|program| Template::place_for(&program));
+    let kept = |folder: &PathBuf| folder == keep || installed.as_ref().is_ok_and(|it| it == folder);
+    let mut others = sorted(templates).unwrap_or_default();
+    others.retain(|folder| folder.is_dir() && name(folder).starts_with(origin) && !kept(folder));
+    for other in others {
+        // An interrupted one has no such file. The lock is held while the template is removed.
+        let lock = File::options().write(true).open(other.join(FINISHED));
+        if lock.as_ref().is_ok_and(|file| file.try_lock().is_err()) {
+            continue;
         }
+        let _ = remove(&other);
     }
 }
 
