@@ -91,8 +91,12 @@ fn compile(
     cargo.arg("--manifest-path").arg(Path::new(WITHOUT_CLOZE).join("Cargo.toml"));
     rustc::record(bin, &layout::libraries(session)?, cargo);
     let status = cargo.status()?;
-    if let Some(replay) = replay.filter(|_| status.success()) {
-        replay.keep();
+    if status.success() {
+        // rust-analyzer and later builds use these versions of the user's crates too. Without the file, cargo chooses.
+        let _ = std::fs::copy(Path::new(WITHOUT_CLOZE).join(LOCK), LOCK);
+        if let Some(replay) = replay {
+            replay.keep();
+        }
     }
     Ok(status)
 }
@@ -103,7 +107,7 @@ fn without_cloze(folder: &Path) -> std::io::Result<()> {
     let manifest = std::fs::read_to_string("Cargo.toml")?;
     let others = manifest.split_inclusive('\n').filter(|line| !line.starts_with("cloze = "));
     std::fs::write(folder.join("Cargo.toml"), others.collect::<String>())?;
-    // So that rust-analyzer and rustc read the same versions. Without it, cargo chooses the versions.
+    // So that the versions of the user's crates stay. Without the file, cargo chooses.
     let _ = std::fs::copy(LOCK, folder.join(LOCK));
     match symlink("../src", folder.join("src")) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),

@@ -176,10 +176,10 @@ impl Replay {
 
     /// Validates the recorded call: cargo has succeeded, so all other crates are compiled. A check with warnings then runs it.
     pub fn keep(&self) {
-        let Some(mut recipe) = self.recipe() else {
+        let (Some(mut recipe), Some(state)) = (self.recipe(), state()) else {
             return;
         };
-        recipe.state = self.state;
+        recipe.state = state;
         if let Ok(text) = serde_json::to_vec(&recipe) {
             // Without a recipe the next cell only takes longer.
             let _ = std::fs::write(&self.recipe, text);
