@@ -34,8 +34,8 @@ pub const CANNOT_CONTINUE: i32 = 99;
 /// The beginning of its last line on standard error, which gives the reason.
 pub const REASON: &str = "The cell's process cannot continue: ";
 
-/// How often an unfinished line of a cell is flushed.
-const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
+/// How often an unfinished line of a cell is flushed, and the kernel is looked for.
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Becomes the child if the session started this process as one.
 ///
@@ -51,7 +51,7 @@ pub fn run_if_child() {
     }
     // SAFETY: as above.
     unsafe { inherited::apply(&folder, &[wire::TOKEN_VARIABLE]) };
-    // The child ends with the kernel, even if the kernel is killed.
+    // The child ends with the kernel, even if the kernel is killed. Elsewhere `attend` sees to that.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     if parent.is_some_and(|parent| parent != nix::unistd::getppid().to_string()) {
@@ -87,7 +87,7 @@ fn run(folder: &Path) -> std::io::Result<()> {
     let dylib_root = DylibRoot::load(&layout::libraries(folder)?).map_err(std::io::Error::other)?;
     let running = Arc::new(AtomicBool::new(false));
     let replies = listen(folder, child, pipes, dylib_root, Arc::clone(&running))?;
-    flush_regularly(Arc::clone(&running), dylib_root);
+    attend(Arc::clone(&running), dylib_root);
 
     let mut variables: *mut c_void = std::ptr::null_mut();
     for (run, line) in commands.lines().enumerate() {
@@ -194,11 +194,17 @@ fn listen(
     Ok(receive)
 }
 
-/// Flushes unfinished lines while a cell runs: Rust's standard output keeps them in its buffer.
-fn flush_regularly(running: Arc<AtomicBool>, dylib_root: DylibRoot) {
+/// Flushes unfinished lines while a cell runs, because Rust's standard output keeps them in its buffer, and kills this
+/// process when the kernel has ended.
+fn attend(running: Arc<AtomicBool>, dylib_root: DylibRoot) {
+    let parent = nix::unistd::getppid();
     std::thread::spawn(move || {
         loop {
-            std::thread::sleep(FLUSH_INTERVAL);
+            std::thread::sleep(INTERVAL);
+            if nix::unistd::getppid() != parent {
+                // Exiting would run destructors, which may wait for the cell.
+                let _ = nix::sys::signal::raise(Signal::SIGKILL);
+            }
             if running.load(Ordering::Relaxed) {
                 (dylib_root.flush)();
             }

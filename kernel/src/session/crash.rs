@@ -6,6 +6,8 @@ use super::child::{CANNOT_CONTINUE, REASON};
 /// What a lost process means, and what to do.
 pub const AFTERWARDS: &str = "All variables are lost: a new process is ready, and `:replay` runs the cells again that defined something.";
 
+const KILLED: &str = "terminated with signal 9.";
+
 /// Returns the error of a cell whose process ended with `status` (evcxr's text). `stderr` is the end of
 /// its standard error.
 pub fn explain(status: &str, stderr: &str) -> CellError {
@@ -15,8 +17,9 @@ pub fn explain(status: &str, stderr: &str) -> CellError {
 }
 
 fn reason(status: &str, stderr: &str) -> String {
-    // `signal: 11 (SIGSEGV) (core dumped)`
-    let signal = status.split_once('(').and_then(|(_, rest)| Some(rest.split_once(')')?.0));
+    // `signal: 11 (SIGSEGV) (core dumped)`, but evcxr has a sentence of its own for SIGKILL on macOS.
+    let killed = status.contains(KILLED).then_some("SIGKILL");
+    let signal = killed.or_else(|| Some(status.split_once('(')?.1.split_once(')')?.0));
     match signal {
         Some("SIGABRT") if stderr.contains("stack overflow") => {
             "the cell ended its process by a stack overflow: a function calls itself without end, \
@@ -75,6 +78,7 @@ mod tests {
             ("signal: 6 (SIGABRT)", "memory allocation of", "asked for more and"),
             ("signal: 6 (SIGABRT)", "", "an abort"),
             ("signal: 9 (SIGKILL)", "", "memory ran out"),
+            ("Subprocess terminated with signal 9. This is known to happen", "", "memory ran out"),
             ("signal: 15 (SIGTERM)", "", "signal SIGTERM"),
             ("exit status: 99", &unloadable, "could not be loaded: libctx.so: undefined symbol"),
             ("exit status: 99", "", "exit code 99"),

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 pub use cloze::*;
 
@@ -215,8 +215,8 @@ fn report(message: String, file: String, line: u32) {
     use cloze::display::wire::{self, Record};
     let record = Record::Panic { message, file, line };
     if let Some(token) = wire::token()
-        && let Ok(mut pipe) = std::fs::OpenOptions::new().write(true).open("/proc/self/fd/1")
+        && let Ok(pipe) = std::io::stdout().as_fd().try_clone_to_owned()
     {
-        let _ = pipe.write_all(record.line(token).as_bytes());
+        let _ = File::from(pipe).write_all(record.line(token).as_bytes());
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! `cloze::input::ask` sends a record. A cell that reads standard input in any other way
 //! (`std::io::stdin().read_line`, a program that it started) is detected through `/proc`: one of its
-//! threads waits in a read of descriptor 0, which is the pipe. On systems without this information such
-//! reads find the end of the input, as they do if the front end cannot ask.
+//! threads waits in a read of descriptor 0, which is the pipe. On systems without this information, such as macOS, which
+//! reports that a thread waits but not for what, these reads find the end of the input, as they do if the front end
+//! cannot ask.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

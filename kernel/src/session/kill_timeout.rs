@@ -2,6 +2,9 @@
 //!
 //! A loop checks the interrupt's flag once per iteration. On a busy machine an iteration of half a
 //! second may take five, and the user should not lose the cell's variables for that.
+//!
+//! Only Linux reports that time (in `/proc`). Elsewhere none is known, so a cell has two seconds in all: on a busy Mac a
+//! long iteration may cost the variables, which `:replay` brings back.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -28,8 +31,8 @@ impl Waits {
         Waits { process, before: waits(process) }
     }
 
-    /// Returns how long since then the thread that waited longest was ready to run but did not. Zero on
-    /// systems other than Linux, which reports it in `/proc`.
+    /// Returns how long since then the thread that waited longest was ready to run but did not; zero if the system does not
+    /// report it.
     pub fn since(&self) -> Duration {
         waits(self.process)
             .into_iter()
@@ -63,7 +66,6 @@ fn waits(process: u32) -> HashMap<String, Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn time_without_a_processor_does_not_count() {
@@ -94,10 +96,10 @@ mod tests {
     fn threads_that_compete_for_processors_wait() {
         let waits = Waits::of(std::process::id());
         let threads = 4 * std::thread::available_parallelism().unwrap().get();
-        let end = Instant::now() + Duration::from_millis(400);
+        let end = std::time::Instant::now() + Duration::from_millis(400);
         let waited = std::thread::scope(|scope| {
             for _ in 0..threads {
-                scope.spawn(|| while Instant::now() < end {});
+                scope.spawn(|| while std::time::Instant::now() < end {});
             }
             std::thread::sleep(Duration::from_millis(350));
             waits.since()

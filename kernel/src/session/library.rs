@@ -14,6 +14,7 @@ use cloze::{Error, Result};
 use serde_json::Value;
 
 use super::layout::{self, DYLIB_ROOT, LIBRARIES, LOCK, rust_libraries};
+use super::linker;
 use super::tree::{name, remove, sorted, write};
 use crate::paths;
 
@@ -90,6 +91,7 @@ fn link(
             .args(["--edition=2024", "--crate-name=cloze_session", "--crate-type=dylib"])
             .args(["-Cprefer-dynamic", "-Copt-level=1", "-Cstrip=debuginfo", "--out-dir"])
             .arg(&libraries)
+            .args(linker::run_path().map_err(text)?)
             .arg(template.join(DYLIB_ROOT).join("src/lib.rs"))
             .args(layout::find("cloze", &cloze, from));
         match ended(rustc).and_then(|()| try_out(&libraries, environment)) {

@@ -2,11 +2,16 @@
 //!
 //! rustc calls the C compiler to link, which calls `collect2`, which calls a wrapper, which calls
 //! rust-lld: four programs for one small library. Called directly, rust-lld needs what the C compiler
-//! knows: where the system's libraries are, and the objects that begin and end a library.
+//! knows: where the system's libraries are, and the objects that begin and end a library. That is done on Linux with
+//! x86-64 only; elsewhere rustc calls the C compiler.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
+
+use cloze::Result;
+
+use super::layout;
 
 /// The name under which rustc finds the linker in its toolchain.
 const LINKER: &str = "rust-lld";
@@ -27,6 +32,17 @@ pub fn direct(rustc: &Path, arguments: &[OsString]) -> Vec<OsString> {
         return Vec::new();
     }
     found(rustc).unwrap_or_default()
+}
+
+/// Returns the argument with which a library on macOS finds Rust's standard library when it is loaded: there that is named
+/// `@rpath/libstd-….dylib`. On Linux its name is enough, because the child loads it first.
+pub fn run_path() -> Result<Option<OsString>> {
+    if !cfg!(target_os = "macos") {
+        return Ok(None);
+    }
+    let mut argument = OsString::from("-Clink-arg=-Wl,-rpath,");
+    argument.push(layout::rust_libraries()?);
+    Ok(Some(argument))
 }
 
 fn found(rustc: &Path) -> Option<Vec<OsString>> {

@@ -8,6 +8,7 @@
 //!
 //! The recorder also adds the compiled Cloze, which cargo does not know, to the call, and the linker.
 
+use std::env::consts::DLL_SUFFIX;
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -69,6 +70,8 @@ pub fn run_if_recorder() -> Option<ExitCode> {
         && let Some(libraries) = std::env::var_os(LIBRARIES_VARIABLE)
     {
         let linker = linker::direct(&program, &arguments);
+        // If it is missing, the child may find the standard library all the same, which it has loaded.
+        arguments.extend(linker::run_path().ok().flatten());
         arguments.extend(layout::cells_library(Path::new(&libraries)));
         arguments.extend(linker);
         arguments.push(WITHOUT_WARNINGS.into());
@@ -152,7 +155,8 @@ impl Replay {
         };
         if let Some(answer) = std::env::var_os(LIBRARY_VARIABLE) {
             let library = recipe.arguments.windows(2).find_map(|pair| {
-                (pair[0] == "--out-dir").then(|| Path::new(&pair[1]).join(format!("lib{CRATE}.so")))
+                (pair[0] == "--out-dir")
+                    .then(|| Path::new(&pair[1]).join(format!("lib{CRATE}{DLL_SUFFIX}")))
             });
             // evcxr reads the file only if rustc succeeds.
             let written = library.map(|path| std::fs::write(answer, path.as_os_str().as_bytes()));

@@ -1,12 +1,14 @@
 //! The process that Jupyter started, if a spare does the work: it passes signals on and lives as long as
-//! the spare.
+//! the spare, which writes its log to this process's standard error.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use cloze::{Error, Result};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -42,13 +44,37 @@ fn order(stream: &mut UnixStream, connection_file: &Path) -> std::io::Result<boo
         environment: std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
-        launcher: std::process::id(),
     };
     stream.set_read_timeout(Some(Duration::from_secs(3)))?;
+    send_log(stream)?;
     writeln!(stream, "{}", serde_json::to_string(&order)?)?;
     let mut answer = String::new();
     BufReader::new(&mut *stream).read_line(&mut answer)?;
     Ok(answer.trim() == TAKEN)
+}
+
+/// Sends this process's standard error, which goes with one byte of data.
+fn send_log(stream: &UnixStream) -> std::io::Result<()> {
+    let log = [std::io::stderr().as_raw_fd()];
+    let (data, log) = ([IoSlice::new(b"l")], [ControlMessage::ScmRights(&log)]);
+    sendmsg::<()>(stream.as_raw_fd(), &data, &log, MsgFlags::empty(), None)?;
+    Ok(())
+}
+
+/// Receives what `send_log` has sent; `None` if it is anything else.
+fn receive_log(stream: &UnixStream) -> Option<OwnedFd> {
+    let mut byte = [0];
+    let mut data = [IoSliceMut::new(&mut byte)];
+    let mut space = nix::cmsg_space!([RawFd; 1]);
+    let received =
+        recvmsg::<()>(stream.as_raw_fd(), &mut data, Some(&mut space), MsgFlags::empty());
+    let received = received.ok()?;
+    let found = received.cmsgs().ok()?.find_map(|message| match message {
+        ControlMessageOwned::ScmRights(found) => found.first().copied(),
+        _ => None,
+    });
+    // SAFETY: the system has just made this descriptor for this process, and nothing else has it.
+    found.map(|log| unsafe { OwnedFd::from_raw_fd(log) })
 }
 
 fn stay(stream: UnixStream) -> std::io::Result<()> {
@@ -85,14 +111,15 @@ fn stay(stream: UnixStream) -> std::io::Result<()> {
 pub struct Link(UnixStream);
 
 impl Link {
-    /// Reads the order from a new connection; `None` if it is no order.
-    pub(super) fn accept(stream: UnixStream) -> Option<(Self, Order)> {
+    /// Reads the order from a new connection, with the standard error of its sender; `None` if it is no order.
+    pub(super) fn accept(stream: UnixStream) -> Option<(Self, OwnedFd, Order)> {
         stream.set_nonblocking(false).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
+        let log = receive_log(&stream)?;
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).ok()?;
         let order = serde_json::from_str(&line).ok()?;
-        Some((Self(stream), order))
+        Some((Self(stream), log, order))
     }
 
     /// Sends the spare's confirmation.
@@ -117,23 +144,32 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::{AsFd, BorrowedFd};
 
     #[test]
     fn an_order_arrives_complete_and_anything_else_is_refused() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let spare = std::thread::spawn(move || {
-            let (mut link, order) = Link::accept(theirs).unwrap();
+            let (mut link, log, order) = Link::accept(theirs).unwrap();
             link.take().unwrap();
-            order
+            (log, order)
         });
         assert!(super::order(&mut ours, Path::new("/tmp/connection.json")).unwrap());
-        let order = spare.join().unwrap();
+        let (log, order) = spare.join().unwrap();
+        let file = |of: BorrowedFd<'_>| {
+            let of = nix::sys::stat::fstat(of).unwrap();
+            (of.st_dev, of.st_ino)
+        };
+        assert_eq!(file(log.as_fd()), file(std::io::stderr().as_fd()));
         assert_eq!(order.connection_file, Path::new("/tmp/connection.json"));
-        assert_eq!(order.launcher, std::process::id());
         assert!(order.environment.iter().any(|(name, _)| name == "PATH"));
 
         let (mut ours, theirs) = UnixStream::pair().unwrap();
+        send_log(&ours).unwrap();
         ours.write_all(b"{\"connection_file\": 3}\n").unwrap();
+        assert!(Link::accept(theirs).is_none());
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(b"no descriptor\n").unwrap();
         assert!(Link::accept(theirs).is_none());
     }
 }

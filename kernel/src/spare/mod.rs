@@ -42,8 +42,6 @@ struct Order {
     connection_file: PathBuf,
     folder: PathBuf,
     environment: Vec<(String, String)>,
-    /// The launcher's process, whose standard error becomes the spare's.
-    launcher: u32,
 }
 
 /// Returns for how many minutes a spare waits after the last cell, or `None` if spares are off.

@@ -1,7 +1,7 @@
 //! The spare itself: warms a session up, and waits for a kernel's order.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,22 +47,20 @@ pub fn stand_by(
     let _ = std::fs::remove_file(&place.socket);
     // Closing the file would leave the lock with a program that this process is just starting.
     let _ = lock.unlock();
-    let Some((mut link, order)) = found else {
+    let Some((mut link, log, order)) = found else {
         session.shut_down();
         return Ok(None);
     };
-    let Order { connection_file, folder, environment, launcher } = order;
-    // The log goes to the launcher's standard error, if that can be opened.
-    if let Ok(log) = File::options().append(true).open(format!("/proc/{launcher}/fd/2")) {
-        let _ = nix::unistd::dup2_stderr(&log);
-    }
+    let Order { connection_file, folder, environment } = order;
+    // Without it the log is lost.
+    let _ = nix::unistd::dup2_stderr(&log);
     session.move_to(folder, environment);
     link.take().map_err(|source| Error::io("the launcher", source))?;
     Ok(Some((session, link, connection_file)))
 }
 
 /// Waits for an order until the lease ends.
-fn wait(place: &Place, listener: &UnixListener) -> Option<(Link, Order)> {
+fn wait(place: &Place, listener: &UnixListener) -> Option<(Link, OwnedFd, Order)> {
     let minutes = minutes()?;
     place.extend();
     while place.unused_for() < Duration::from_secs(60 * minutes) {
