@@ -15,6 +15,8 @@ pub const NAME: &str = "cloze";
 
 /// Installs the kernelspec for the user, or below `prefix`, and everything that a session needs.
 pub fn install(prefix: Option<&Path>) -> Result<()> {
+    // Without Rust, one sentence is enough.
+    layout::sysroot()?;
     ensure_rust_src();
     let own: Vec<_> = std::env::vars_os().collect();
     Template::find_or_build(&own, |line| cloze::note!("{line}"))?;
@@ -122,13 +124,17 @@ pub fn write_kernelspec(folder: &Path, binary: &Path, env: HashMap<String, Strin
     std::fs::write(&path, text + "\n").map_err(|source| Error::io(&path, source))
 }
 
-/// Copies this program to a place that survives `cargo clean`.
+/// Returns the program that Jupyter starts: a copy of this one, which survives `cargo clean`, unless it stays.
 fn install_binary() -> Result<PathBuf> {
     // It stays in its place when a new version is installed for all users.
     if let Some(launcher) = paths::launcher() {
         return Ok(launcher);
     }
     let own = paths::this_program()?;
+    // A copy would lie apart from the sources that came with this program.
+    if paths::sources_beside().is_some() {
+        return Ok(own);
+    }
     let target = paths::installed_binary()?;
     if own == target {
         return Ok(target);

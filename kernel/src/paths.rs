@@ -1,6 +1,7 @@
 //! Where Cloze keeps what it builds for the user: `$CLOZE_DATA`, or `cloze` in the user's data
 //! folder (`$XDG_DATA_HOME`, usually `~/.local/share`).
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 pub use cloze::files::DATA_VARIABLE;
@@ -116,7 +117,8 @@ pub fn notebooks() -> Result<PathBuf> {
     Ok(data()?.join("notebooks"))
 }
 
-/// Returns the folder of Cloze's sources: a checkout, or a folder of cargo's registry.
+/// Returns the folder of Cloze's sources: the one that the user has named, one beside this program, or the
+/// one from which cargo built it, which is a checkout or a folder of cargo's registry.
 pub fn sources() -> Result<PathBuf> {
     let folder = sources_folder();
     if folder.join("src").join("lib.rs").is_file() && folder.join("Cargo.lock").is_file() {
@@ -131,9 +133,24 @@ pub fn sources() -> Result<PathBuf> {
 
 /// Returns that folder, whether or not it exists.
 pub fn sources_folder() -> PathBuf {
-    let folder = std::env::var_os(SOURCE_VARIABLE).unwrap_or(cloze::files::SOURCES.into());
-    let folder = PathBuf::from(folder);
+    choose(std::env::var_os(SOURCE_VARIABLE), sources_beside())
+}
+
+fn choose(named: Option<OsString>, beside: Option<PathBuf>) -> PathBuf {
+    let folder = named.map(PathBuf::from).or(beside);
+    let folder = folder.unwrap_or_else(|| PathBuf::from(cloze::files::SOURCES));
     folder.canonicalize().unwrap_or(folder)
+}
+
+/// Returns the sources that an archive or a wheel has put beside this program, if it came with one.
+pub fn sources_beside() -> Option<PathBuf> {
+    beside(&this_program().ok()?)
+}
+
+fn beside(program: &Path) -> Option<PathBuf> {
+    // `<prefix>/bin/cloze-kernel`
+    let folder = program.canonicalize().ok()?.ancestors().nth(2)?.join("share/cloze/source");
+    folder.is_dir().then_some(folder)
 }
 
 /// Returns the file of this program.
@@ -177,5 +194,27 @@ mod tests {
         std::fs::write(folder.path().join("Cargo.toml"), "[workspace]\n").unwrap();
         let error = outside_any_crate(&data).unwrap_err().to_string();
         assert!(error.contains("Cargo.toml") && error.contains(DATA_VARIABLE));
+    }
+
+    #[test]
+    fn named_sources_come_before_those_beside_the_program_and_these_before_those_it_was_built_from()
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let prefix = folder.path().canonicalize().unwrap();
+        let program = prefix.join("bin/cloze-kernel");
+        create(program.parent().unwrap()).unwrap();
+        std::fs::write(&program, "").unwrap();
+        assert_eq!(beside(&program), None);
+        let source = prefix.join("share/cloze/source");
+        create(&source).unwrap();
+        // A link elsewhere, as in `~/bin`, leads to the program's own prefix.
+        let link = prefix.join("link");
+        std::os::unix::fs::symlink(&program, &link).unwrap();
+        for program in [&program, &link] {
+            assert_eq!(beside(program), Some(source.clone()));
+        }
+        assert_eq!(choose(Some("/named".into()), Some(source.clone())), Path::new("/named"));
+        assert_eq!(choose(None, Some(source.clone())), source);
+        assert!(choose(None, None).join("kernel/Cargo.toml").is_file());
     }
 }

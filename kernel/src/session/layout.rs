@@ -102,10 +102,21 @@ pub fn rust_sources() -> Result<PathBuf> {
 /// Returns the folder that rustc prints for this name.
 fn printed(name: &str) -> Result<PathBuf> {
     let output = Command::new("rustc").args(["--print", name]).output();
-    let output = output.map_err(|error| Error::Failed(format!("cannot run `rustc`: {error}")))?;
+    let output = output.map_err(cannot_run("rustc"))?;
     if !output.status.success() {
         let reason = String::from_utf8_lossy(&output.stderr);
         return Err(Error::Failed(format!("`rustc --print {name}` failed: {}", reason.trim_end())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().into())
+}
+
+/// Returns the error of a program of the toolchain that does not run.
+pub fn cannot_run(program: &str) -> impl Fn(std::io::Error) -> Error {
+    move |error| {
+        Error::Failed(format!(
+            "cannot run `{program}` ({error}): cells are compiled, so install Rust {} or newer from \
+             https://rustup.rs, and a C compiler, and put both on PATH",
+            env!("CARGO_PKG_RUST_VERSION"),
+        ))
+    }
 }

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use cloze::{Error, Result};
 use serde_json::Value;
 
-use super::layout::{self, DYLIB_ROOT, LIBRARIES, LOCK, rust_libraries};
+use super::layout::{self, DYLIB_ROOT, LIBRARIES, LOCK, cannot_run, rust_libraries};
 use super::linker;
 use super::tree::{name, remove, sorted, write};
 use crate::paths;
@@ -222,14 +222,6 @@ pub fn needed(metadata: &Value, root: &str) -> HashSet<String> {
         waiting.extend(dependencies.get(id).into_iter().flatten());
     }
     names
-}
-
-pub fn cannot_run(program: &str) -> impl Fn(std::io::Error) -> Error {
-    move |error| {
-        Error::Failed(format!(
-            "cannot run `{program}` ({error}): cells are compiled, so Rust must be installed and on PATH"
-        ))
-    }
 }
 
 #[cfg(test)]

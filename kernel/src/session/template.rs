@@ -15,9 +15,9 @@
 //! Sessions only read it. So all users of a machine can share one that `install --system` has made; it also
 //! contains the program, in `bin`.
 //!
-//! The sources are those from which cargo built this program: a checkout, or the folder in cargo's
-//! registry. Cargo removes what nobody has used for a month from its registry; then the copy in the
-//! newest template takes their place.
+//! The sources lie beside this program, if it came in an archive or a wheel. Otherwise they are those from which
+//! cargo built it: a checkout, or the folder in cargo's registry. Cargo removes what nobody has used for a month
+//! from its registry; then the copy in the newest template takes their place.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -301,7 +301,7 @@ fn compiler() -> Result<&'static str> {
     if let Some(found) = FOUND.get() {
         return Ok(found);
     }
-    let output = Command::new("rustc").arg("-vV").output().map_err(library::cannot_run("rustc"))?;
+    let output = Command::new("rustc").arg("-vV").output().map_err(layout::cannot_run("rustc"))?;
     Ok(FOUND.get_or_init(|| String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
