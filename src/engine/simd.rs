@@ -1,7 +1,7 @@
 //! Runs kernels with the processor's widest instructions, chosen at run time.
 //!
 //! A kernel is ordinary Rust in a closure passed to [`Simd::run`]: the compiler generates and
-//! vectorises a version for AVX-512, one for AVX2 with FMA and a plain one. Sums go through 16
+//! vectorises a version for AVX-512, one for AVX2 with FMA and a plain one; on ARM64 one for NEON. Sums go through 16
 //! partial sums and products are never contracted, so that all versions give the same bits.
 
 /// Number of partial sums of a reduction: one AVX-512 register of f32.
@@ -40,6 +40,8 @@ impl Simd {
             let v4 = pulp::x86::V4::try_new().map(pulp::Arch::V4);
             all.extend(v3.into_iter().chain(v4).map(Self));
         }
+        #[cfg(target_arch = "aarch64")]
+        all.extend(pulp::aarch64::Neon::try_new().map(|neon| Self(pulp::Arch::Neon(neon))));
         all.into_iter().map(|simd| (simd.name(), simd)).collect()
     }
 
@@ -57,18 +59,28 @@ impl Simd {
     }
 }
 
-/// Returns the sum of `f(i)` over `0..n`.
+/// Returns the sum of `f` over the values at each index of `slices`, which must have the length of the
+/// first one.
 #[inline(always)]
-pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+#[expect(clippy::needless_range_loop, reason = "see `terms`")]
+pub fn sum<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+    let n = slices[0].len();
     let mut lanes = [0.0f32; LANES];
-    let whole = n - n % LANES;
-    for start in (0..whole).step_by(LANES) {
-        for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += f(start + lane);
+    for chunk in 0..n / LANES {
+        let terms = terms(&slices, chunk * LANES, LANES, &f);
+        for lane in 0..LANES {
+            lanes[lane] += terms[lane];
         }
     }
-    for i in whole..n {
-        lanes[i - whole] += f(i);
+    // The partial sums pass through memory. Otherwise the compiler groups the loop's additions as those
+    // below, and half of them become scalar instructions.
+    let mut lanes = std::hint::black_box(lanes);
+    let rest = n % LANES;
+    if rest > 0 {
+        let terms = terms(&slices, n - rest, rest, &f);
+        for lane in 0..rest {
+            lanes[lane] += terms[lane];
+        }
     }
     // Halved repeatedly, as a vector register is.
     let mut width = LANES / 2;
@@ -79,6 +91,33 @@ pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
         width /= 2;
     }
     lanes[0]
+}
+
+/// Returns `f` over `count` values of each slice from `start`; of the other lanes, `f` over zeros.
+///
+/// The loops over indices consist of vector instructions: there is no iterator or closure of the standard library,
+/// which is compiled without them, no check of an index, and no memory that may overlap.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "see above")]
+pub fn terms<const N: usize>(
+    slices: &[&[f32]; N],
+    start: usize,
+    count: usize,
+    f: impl Fn([f32; N]) -> f32,
+) -> [f32; LANES] {
+    let mut values = [[0.0; LANES]; N];
+    for slice in 0..N {
+        values[slice][..count].copy_from_slice(&slices[slice][start..start + count]);
+    }
+    let mut terms = [0.0; LANES];
+    for lane in 0..LANES {
+        let mut one = [0.0; N];
+        for slice in 0..N {
+            one[slice] = values[slice][lane];
+        }
+        terms[lane] = f(one);
+    }
+    terms
 }
 
 /// Returns the largest value; negative infinity if there is none.
@@ -143,7 +182,7 @@ mod tests {
                     simd.run(
                         #[inline(always)]
                         || {
-                            let total = sum(values.len(), |i| exp(values[i]));
+                            let total = sum([&values], |[x]| exp(x));
                             [total, max(&values), exp(total.min(10.0))].map(f32::to_bits)
                         },
                     )

@@ -294,14 +294,14 @@ impl Heads {
                             for x in row.iter_mut() {
                                 *x = exp(*x - top);
                             }
-                            let total = sum(stride, |i| row[i]);
+                            let total = sum([row], |[x]| x);
                             sums[index] = top + total.ln();
                             let scale = 1.0 / total;
                             let mut dropout = task.dropout(block.start + index);
                             let lanes = row.as_chunks_mut::<LANES>().0.iter_mut();
                             for (index, p) in lanes.enumerate() {
                                 let factors = dropout.factors(simd, index);
-                                for (p, factor) in p.iter_mut().zip(factors) {
+                                for (p, factor) in p.iter_mut().zip(&factors) {
                                     *p *= scale * factor;
                                 }
                             }
@@ -378,7 +378,7 @@ impl Heads {
                             let (out, d_out) = (&context[at..at + size], &d_context[at..at + size]);
                             // Σ p dp over the keys equals Σ out d_out over the head, in another
                             // order.
-                            let slope = sum(size, |i| out[i] * d_out[i]);
+                            let slope = sum([out, d_out], |[x, d]| x * d);
                             d[keys..].fill(0.0);
                             let mut dropout = task.dropout(block.start + index);
                             let chunks = p.as_chunks_mut::<LANES>().0.iter_mut();

@@ -40,7 +40,7 @@ pub fn cross_entropy(
                         for x in row.iter_mut() {
                             *x = exp(*x - top);
                         }
-                        let total = sum(classes, |i| row[i]);
+                        let total = sum([row], |[x]| x);
                         scored.loss += f64::from(top) + f64::from(total).ln() - f64::from(logit);
                         for x in row.iter_mut() {
                             *x *= weight / total;
@@ -99,15 +99,15 @@ pub fn distillation(
                         let (top, their_top) = (max(row), max(theirs));
                         let logit = row[label as usize];
                         scored.hard.correct += u64::from(logit == top);
-                        let total = sum(classes, |i| exp(row[i] - top));
-                        let soft_total = sum(classes, |i| exp((row[i] - top) * t));
-                        let their_total = sum(classes, |i| exp((theirs[i] - their_top) * t));
+                        let total = sum([row], |[x]| exp(x - top));
+                        let soft_total = sum([row], |[x]| exp((x - top) * t));
+                        let their_total = sum([theirs], |[x]| exp((x - their_top) * t));
                         scored.hard.loss +=
                             f64::from(top) + f64::from(total).ln() - f64::from(logit);
                         // Σ p (ln p - ln q) with p the teacher's and q the student's probabilities.
-                        let weighted = sum(classes, |i| {
-                            let theirs = (theirs[i] - their_top) * t;
-                            exp(theirs) * (theirs - (row[i] - top) * t)
+                        let weighted = sum([row, theirs], |[own, theirs]| {
+                            let theirs = (theirs - their_top) * t;
+                            exp(theirs) * (theirs - (own - top) * t)
                         });
                         let divergence = f64::from(weighted) / f64::from(their_total)
                             + f64::from(soft_total).ln()
@@ -119,8 +119,8 @@ pub fn distillation(
                             (weights.hard / total, soft / soft_total, soft / their_total);
                         for (x, theirs) in row.iter_mut().zip(theirs) {
                             let own = *x - top;
-                            let theirs = exp((theirs - their_top) * t);
-                            *x = a * exp(own) + b * exp(own * t) - c * theirs;
+                            *x =
+                                a * exp(own) + b * exp(own * t) - c * exp((theirs - their_top) * t);
                         }
                         row[label as usize] -= weights.hard;
                     }
@@ -155,10 +155,10 @@ pub fn cosine(
             *part = simd.run(
                 #[inline(always)]
                 || {
-                    let own_square = sum(width, |i| own[i] * own[i]) + EPSILON;
-                    let their_square = sum(width, |i| theirs[i] * theirs[i]) + EPSILON;
+                    let own_square = sum([own], |[x]| x * x) + EPSILON;
+                    let their_square = sum([theirs], |[x]| x * x) + EPSILON;
                     let norms = own_square.sqrt() * their_square.sqrt();
-                    let cosine = sum(width, |i| own[i] * theirs[i]) / norms;
+                    let cosine = sum([own, theirs], |[x, y]| x * y) / norms;
                     let (towards, away) = (weight / norms, weight * cosine / own_square);
                     for (d, (own, theirs)) in d.iter_mut().zip(own.iter().zip(theirs)) {
                         *d += away * own - towards * theirs;

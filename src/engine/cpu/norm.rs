@@ -52,8 +52,8 @@ impl Norm<'_> {
     #[inline(always)]
     pub fn row(&self, x: &[f32], y: &mut [f32]) -> Statistics {
         let n = x.len() as f32;
-        let mean = sum(x.len(), |i| x[i]) / n;
-        let variance = sum(x.len(), |i| (x[i] - mean) * (x[i] - mean)) / n;
+        let mean = sum([x], |[x]| x) / n;
+        let variance = sum([x], |[x]| (x - mean) * (x - mean)) / n;
         let rstd = 1.0 / (variance + self.epsilon).sqrt();
         for (((y, x), w), b) in y.iter_mut().zip(x).zip(self.weight).zip(self.bias) {
             *y = (x - mean) * rstd * w + b;
@@ -64,12 +64,16 @@ impl Norm<'_> {
     /// Computes the gradient of one row's input from that of its output.
     #[inline(always)]
     pub fn row_backward(&self, x: &[f32], s: Statistics, dy: &[f32], dx: &mut [f32]) {
-        let (n, w) = (x.len(), self.weight);
-        let normalised = |i: usize| (x[i] - s.mean) * s.rstd;
-        let mean = sum(n, |i| dy[i] * w[i]) / n as f32;
-        let slope = sum(n, |i| dy[i] * w[i] * normalised(i)) / n as f32;
-        for i in 0..n {
-            dx[i] = s.rstd * (dy[i] * w[i] - mean - normalised(i) * slope);
+        let n = x.len() as f32;
+        let normalised = |x: f32| (x - s.mean) * s.rstd;
+        // First the gradient of the normalised values.
+        for ((dx, dy), w) in dx.iter_mut().zip(dy).zip(self.weight) {
+            *dx = dy * w;
+        }
+        let mean = sum([dx], |[d]| d) / n;
+        let slope = sum([dx, x], |[d, x]| d * normalised(x)) / n;
+        for (dx, x) in dx.iter_mut().zip(x) {
+            *dx = s.rstd * (*dx - mean - normalised(*x) * slope);
         }
     }
 }

@@ -6,23 +6,27 @@ use rayon::prelude::*;
 
 use super::muon;
 use crate::engine::optimizer::{Moments, Rule, Update};
-use crate::engine::simd::{LANES, Simd};
+use crate::engine::simd::{LANES, Simd, terms};
 use crate::model::{Layout, Parameter};
 
 /// Parameters per task.
 const CHUNK: usize = 1 << 14;
 
-/// Returns the sum of squares, with 16 partial sums.
+/// Returns the sum of the squares of `f` over the values at each index of `slices`, which must have the
+/// length of the first one, with 16 partial sums.
 #[inline(always)]
-fn squares(values: &[f32]) -> f64 {
+fn squares<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f64 {
+    let n = slices[0].len();
     let mut lanes = [0.0f64; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+    for chunk in 0..n / LANES {
+        let terms = terms(&slices, chunk * LANES, LANES, &f);
+        for (lane, &x) in lanes.iter_mut().zip(&terms) {
             *lane += f64::from(x) * f64::from(x);
         }
     }
-    for (lane, &x) in lanes.iter_mut().zip(rest) {
+    let rest = n % LANES;
+    let terms = terms(&slices, n - rest, rest, &f);
+    for (lane, &x) in lanes.iter_mut().zip(&terms[..rest]) {
         *lane += f64::from(x) * f64::from(x);
     }
     lanes.iter().sum()
@@ -35,7 +39,7 @@ pub fn global_norm(gradients: &[f32], partials: &mut Vec<f64>) -> f64 {
     gradients.par_chunks(CHUNK).zip(&mut *partials).for_each(|(chunk, sum)| {
         *sum = simd.run(
             #[inline(always)]
-            || squares(chunk),
+            || squares([chunk], |[x]| x),
         )
     });
     // Added in order, so that the norm doesn't depend on the threads.
@@ -193,7 +197,7 @@ impl Update {
         let simd = Simd::detect();
         for (parameter, range) in layout.iter() {
             let decay = self.decay(parameter) as f32;
-            let update = |p: f32, m: f32, v: f32| step.old_direction(m, v) + decay * p;
+            let update = move |p: f32, m: f32, v: f32| step.old_direction(m, v) + decay * p;
             let parameters = &mut parameters[range.clone()];
             let (first, second) = (&moments.first[range.clone()], &moments.second[range]);
             // Biases and LayerNorms are not scaled, as in google-research/albert,
@@ -207,16 +211,11 @@ impl Update {
                     .for_each(|((p, (m, v)), sums)| {
                         sums[0] = simd.run(
                             #[inline(always)]
-                            || squares(p),
+                            || squares([p], |[x]| x),
                         );
                         sums[1] = simd.run(
                             #[inline(always)]
-                            || {
-                                let moments = m.iter().zip(v);
-                                let updates =
-                                    p.iter().zip(moments).map(|(&p, (&m, &v))| update(p, m, v));
-                                updates.map(|u| f64::from(u) * f64::from(u)).sum()
-                            },
+                            || squares([p, m, v], |[p, m, v]| update(p, m, v)),
                         );
                     });
                 let sum = |which: usize| -> f64 { partials.iter().skip(which).step_by(2).sum() };
@@ -232,6 +231,8 @@ impl Update {
                     simd.run(
                         #[inline(always)]
                         || {
+                            // A copy, whose factors no write to the parameters can change.
+                            let update = update;
                             for (p, (&m, &v)) in p.iter_mut().zip(m.iter().zip(v)) {
                                 *p -= rate * update(*p, m, v);
                             }

@@ -3,6 +3,8 @@
 //! The numbers are those of [`crate::model::Dropout`], so that this engine drops the same values as
 //! the reference.
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -100,6 +102,9 @@ impl Mask {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: pulp's V3 exists only where the processor has AVX2 and BMI2.
             pulp::Arch::V3(_) => unsafe { x86::kept_256(stream, group, self.threshold) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: pulp's Neon exists only where the processor has NEON.
+            pulp::Arch::Neon(_) => unsafe { neon::kept(stream, group, self.threshold) },
             _ => {
                 let draws = stream.group(group).into_iter().enumerate();
                 draws.fold(0, |bits, (i, draw)| bits | u64::from(draw >= self.threshold) << i)

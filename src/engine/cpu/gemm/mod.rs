@@ -2,19 +2,20 @@
 //!
 //! The engine calls only [`product`]. In f32 it uses the `gemm-f32` crate ([`sgemm`]). In bf16,
 //! [`blocked`] divides the product into blocks, [`pack`] rounds the operands into tiles and a
-//! [`blocked::Kernel`] multiplies those: [`avx512`] or [`amx`]. [`unit`] detects which of them this
+//! [`blocked::Kernel`] multiplies those: [`avx512`], [`amx`] or `neon`. [`unit`] detects which of them this
 //! processor has.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod blocked;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod check;
-
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod pack;
 mod rounding;
 mod scratch;

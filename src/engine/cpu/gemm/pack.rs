@@ -78,6 +78,7 @@ impl<'a> Panels<'a> {
     }
 
     /// Returns the factors of each product to add up, as parts of the left and right operand.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn terms(self) -> &'static [(usize, usize)] {
         match self.parts {
@@ -128,7 +129,7 @@ pub fn each_tile(
 }
 
 /// Packs without vector instructions, as a reference for tests.
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 pub fn reference(side: Side, from: Matrix<'_>, parts: usize, tiles: &mut [Tile]) {
     use super::rounding::round;
     each_tile(from, parts, tiles, |from, part, tile| {

@@ -13,6 +13,8 @@ fn units() -> Vec<Unit> {
         .chain(avx512::Avx512::detect().map(Unit::Avx512Bf16))
         .chain(amx::Amx::detect().map(Unit::Amx))
         .collect();
+    #[cfg(target_arch = "aarch64")]
+    let units = units.into_iter().chain(neon::Neon::detect().map(Unit::NeonBf16)).collect();
     units
 }
 
@@ -171,7 +173,7 @@ fn the_amx_instructions_compute_the_product_of_the_rounded_factors() {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn every_unit_passes_the_start_up_check() {
     for unit in units() {
         assert!(check::computes_exactly(&unit), "{unit}");
@@ -256,6 +258,45 @@ fn products_within_parallel_tasks_are_independent() {
         let together = (0..count).into_par_iter().map(|i| multiply(i, Threads::All));
         let together: Vec<_> = together.collect();
         assert!(alone == together, "{unit}");
+    }
+}
+
+/// NEON packs two lines of four numbers side by side, in both orders of the operand in memory.
+#[test]
+#[cfg(target_arch = "aarch64")]
+fn neon_packs_the_rounded_numbers_in_fours() {
+    use super::blocked::Kernel;
+    use super::pack::{DEPTH, LINES, Panels, Side, Tile};
+    let Some(neon) = neon::Neon::detect() else {
+        return;
+    };
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, -0.0];
+    for (lines, inner) in [(1, 1), (16, 32), (15, 33), (17, 31), (40, 70), (32, 64)] {
+        for transposed in [false, true] {
+            let mut from = Operand::new(lines, inner, 1, transposed, 5.0);
+            for (i, x) in from.values.iter_mut().enumerate() {
+                *x = if i % 13 == 5 { special[i / 13 % special.len()] } else { *x };
+            }
+            // Values that packing must overwrite at the edges.
+            let mut tiles = vec![Tile([[7; 16]; 16]); Panels::tiles(lines, inner, 1)];
+            neon.pack(Side::Left, from.view(), 1, &mut tiles);
+            let depth = inner.div_ceil(DEPTH);
+            for (at, tile) in tiles.iter().enumerate() {
+                for (word, &pair) in tile.0.as_flattened().iter().enumerate() {
+                    let (four, in_four) = (word / (2 * LINES), word % (2 * LINES));
+                    let line = at / depth * LINES + in_four / 2;
+                    for (half, bits) in [pair & 0xffff, pair >> 16].into_iter().enumerate() {
+                        let index = at % depth * DEPTH + 4 * four + 2 * (word % 2) + half;
+                        let inside = line < lines && index < inner;
+                        let expected = if inside { round(from.at(line, index)) } else { 0.0 };
+                        let got = f32::from_bits(bits << 16);
+                        let same = got.to_bits() == expected.to_bits()
+                            || got.is_nan() && expected.is_nan();
+                        assert!(same, "{lines}×{inner} {transposed}: {got} for {expected}");
+                    }
+                }
+            }
+        }
     }
 }
 

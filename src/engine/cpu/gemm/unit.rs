@@ -5,9 +5,13 @@ use std::sync::OnceLock;
 
 #[cfg(all(test, target_arch = "x86_64"))]
 use super::amx::emulated::Emulated;
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
 use super::{Precision, Product, Threads, rounding, sgemm};
 #[cfg(target_arch = "x86_64")]
-use super::{amx::Amx, avx512::Avx512, blocked, check};
+use super::{amx::Amx, avx512::Avx512};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use super::{blocked, check};
 
 /// A unit that multiplies matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,9 @@ pub enum Unit {
     /// Vector instructions on pairs of bf16 numbers.
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16(Avx512),
+    /// Vector instructions of ARM64 on pairs of rows and columns of bf16 numbers.
+    #[cfg(target_arch = "aarch64")]
+    NeonBf16(Neon),
     /// Vector instructions on f32.
     F32,
     #[cfg(all(test, target_arch = "x86_64"))]
@@ -38,6 +45,10 @@ impl Unit {
                     return Self::Avx512Bf16(avx512);
                 }
             }
+            #[cfg(target_arch = "aarch64")]
+            if let Some(neon) = Neon::detect().map(Self::NeonBf16).filter(check::computes_exactly) {
+                return neon;
+            }
             Self::F32
         })
     }
@@ -51,6 +62,8 @@ impl Unit {
             // Three products at twice the rate of f32 gain nothing.
             #[cfg(target_arch = "x86_64")]
             (Self::Avx512Bf16(_), Precision::Bf16x3) => Self::F32,
+            #[cfg(target_arch = "aarch64")]
+            (Self::NeonBf16(_), Precision::Bf16x3) => Self::F32,
             _ => self,
         }
     }
@@ -64,6 +77,8 @@ impl Unit {
             Self::Avx512Bf16(avx512) => {
                 blocked::product(avx512, work, threads, precision);
             }
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonBf16(neon) => blocked::product(neon, work, threads, precision),
             #[cfg(all(test, target_arch = "x86_64"))]
             Self::Emulated(emulated) => {
                 blocked::product(emulated, work, threads, precision);
@@ -81,6 +96,8 @@ impl fmt::Display for Unit {
             Self::Amx(_) => "AMX",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Bf16(_) => "AVX512-BF16",
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonBf16(_) => "NEON-BF16",
             Self::F32 => "f32",
             #[cfg(all(test, target_arch = "x86_64"))]
             Self::Emulated(_) => "emulated AMX",
