@@ -1,23 +1,60 @@
 //! The memory of this machine and of this process. Each number is `None` if the system doesn't report it.
+//!
+//! Linux reports in `/proc`, macOS by its programs `sysctl`, `vm_stat` and `ps`.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Returns how many bytes can be allocated without swapping: the machine's, or what is left of the
 /// container's limit if that is less.
 pub fn free() -> Option<u64> {
+    if cfg!(target_os = "macos") {
+        return free_pages(&answer("vm_stat", &[])?);
+    }
     let machine = entry("/proc/meminfo", "MemAvailable:")?;
     let container = left_of_limit(Path::new("/sys/fs/cgroup"));
     Some(container.map_or(machine, |left| left.min(machine)))
 }
 
-/// Returns the peak memory of this process so far, in bytes.
+/// Returns the peak memory of this process so far, in bytes; on macOS, which reports no peak to another program,
+/// the memory that it holds now.
 pub fn peak() -> Option<u64> {
+    if cfg!(target_os = "macos") {
+        let process = std::process::id().to_string();
+        let kilobytes: u64 = answer("ps", &["-o", "rss=", "-p", &process])?.trim().parse().ok()?;
+        return Some(kilobytes << 10);
+    }
     entry("/proc/self/status", "VmHWM:")
 }
 
 /// Returns the machine's total memory in bytes.
 pub fn total() -> Option<u64> {
+    if cfg!(target_os = "macos") {
+        return sysctl("hw.memsize")?.parse().ok();
+    }
     entry("/proc/meminfo", "MemTotal:")
+}
+
+/// Returns a value of macOS's kernel.
+pub fn sysctl(name: &str) -> Option<String> {
+    Some(answer("sysctl", &["-n", name])?.trim().to_owned())
+}
+
+/// Returns what a program of the system prints, if it is there and succeeds.
+fn answer(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Returns the bytes of the pages that macOS can give away, of the answer of `vm_stat`: those that are free, and those
+/// that nobody has used for a time.
+fn free_pages(answer: &str) -> Option<u64> {
+    let size: u64 = answer.split_once("page size of ")?.1.split(' ').next()?.parse().ok()?;
+    let pages = |name: &str| -> Option<u64> {
+        let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().trim_end_matches('.').parse().ok()
+    };
+    Some((pages("Pages free")? + pages("Pages inactive")? + pages("Pages speculative")?) * size)
 }
 
 /// Reads the entry `name` of a system file and converts it from kilobytes to bytes.
@@ -76,11 +113,31 @@ mod tests {
 
     #[test]
     fn memory_is_reported_in_bytes() {
-        if cfg!(target_os = "linux") {
+        if cfg!(any(target_os = "linux", target_os = "macos")) {
             assert!((1 << 24..1 << 44).contains(&free().unwrap()));
             assert!((1 << 20..1 << 44).contains(&peak().unwrap()));
             assert!(total().unwrap() >= free().unwrap());
         }
+    }
+
+    /// In the format of macOS's vm_stat.
+    #[test]
+    fn free_pages_are_those_that_can_be_given_away() {
+        let answer = "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n\
+                      Pages free:                               11021.\n\
+                      Pages active:                            413310.\n\
+                      Pages inactive:                          405402.\n\
+                      Pages speculative:                         7291.\n\
+                      Pages throttled:                              0.\n";
+        assert_eq!(free_pages(answer), Some((11_021 + 405_402 + 7_291) << 14));
+        assert_eq!(free_pages("Mach Virtual Memory Statistics:\n"), None);
+    }
+
+    #[test]
+    fn a_program_that_is_missing_or_fails_has_no_answer() {
+        assert_eq!(answer("sh", &["-c", "echo 12"]).as_deref(), Some("12\n"));
+        assert_eq!(answer("sh", &["-c", "echo 12; exit 1"]), None);
+        assert_eq!(answer("no-such-program-of-the-system", &[]), None);
     }
 
     #[test]

@@ -62,7 +62,6 @@ impl Simd {
 /// Returns the sum of `f` over the values at each index of `slices`, which must have the length of the
 /// first one.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "see `terms`")]
 pub fn sum<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
     let n = slices[0].len();
     let mut lanes = [0.0f32; LANES];
@@ -98,7 +97,6 @@ pub fn sum<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> 
 /// The loops over indices consist of vector instructions: there is no iterator or closure of the standard library,
 /// which is compiled without them, no check of an index, and no memory that may overlap.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "see above")]
 pub fn terms<const N: usize>(
     slices: &[&[f32]; N],
     start: usize,

@@ -59,10 +59,15 @@ pub(crate) fn name_of_model(folder: &Path) -> String {
 
 /// Returns the processor's name if the system reports it, else its architecture.
 fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let mut lines = text.lines();
-    let line = lines.find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    line.map_or(std::env::consts::ARCH, |(_, name)| name.trim()).to_owned()
+    let name = if cfg!(target_os = "macos") {
+        memory::sysctl("machdep.cpu.brand_string")
+    } else {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        line.map(|(_, name)| name.trim().to_owned())
+    };
+    name.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
 #[cfg(test)]

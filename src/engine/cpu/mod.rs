@@ -223,7 +223,7 @@ impl CpuEngine {
         self
     }
 
-    /// Returns what multiplies matrices in this precision on this machine: AMX, AVX512-BF16 or f32.
+    /// Returns what multiplies matrices in this precision on this machine: AMX, AVX512-BF16, NEON-BF16 or f32.
     pub fn unit(precision: Precision) -> String {
         gemm::Unit::detect().of(precision).to_string()
     }

@@ -229,10 +229,9 @@ impl Update {
                 .zip(first.par_chunks(CHUNK).zip(second.par_chunks(CHUNK)))
                 .for_each(|(p, (m, v))| {
                     simd.run(
+                        // With a copy of the factors, which no write to the parameters can change.
                         #[inline(always)]
-                        || {
-                            // A copy, whose factors no write to the parameters can change.
-                            let update = update;
+                        move || {
                             for (p, (&m, &v)) in p.iter_mut().zip(m.iter().zip(v)) {
                                 *p -= rate * update(*p, m, v);
                             }
