@@ -207,6 +207,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Returns a text that was [`escaped`].
+#[cfg(any(test, feature = "cli"))]
 pub(crate) fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -223,6 +224,7 @@ pub(crate) fn unescaped(text: &str) -> String {
 }
 
 /// Makes a text fit between the marks of a code span.
+#[cfg(any(test, feature = "cli"))]
 pub(crate) fn in_code(text: &str) -> String {
     text.replace(|c: char| c == '`' || c.is_control(), "?")
 }
