@@ -2,29 +2,64 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use cloze::{Error, Result};
 use jupyter_protocol::JupyterKernelspec;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::paths;
-use crate::session::{Template, layout};
+use crate::session::{LINE_INTERVAL, Template, Watch};
 
 /// The kernelspec's name, fixed by Cloze's contract.
 pub const NAME: &str = "cloze";
 
 /// Installs the kernelspec for the user, or below `prefix`, and everything that a session needs.
 pub fn install(prefix: Option<&Path>) -> Result<()> {
-    // Without Rust, one sentence is enough.
-    layout::sysroot()?;
-    ensure_rust_src();
     let own: Vec<_> = std::env::vars_os().collect();
-    Template::find_or_build(&own, |line| cloze::note!("{line}"))?;
+    Template::find_or_build(&own, &mut Printed::new()?)?;
     let binary = install_binary()?;
     let folder = kernelspec_folder(prefix)?;
     write_kernelspec(&folder, &binary, environment()?)?;
     cloze::note!("The kernel `{NAME}` is installed in {}.", folder.display());
     Ok(())
+}
+
+/// Prints how far a session template is.
+pub struct Printed {
+    /// Whether a signal has come: cargo would continue without this program.
+    ended: Arc<AtomicBool>,
+    shown: Option<Instant>,
+}
+
+impl Printed {
+    pub fn new() -> Result<Self> {
+        let ended = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&ended))
+                .map_err(|error| Error::Failed(format!("cannot wait for signals: {error}")))?;
+        }
+        Ok(Self { ended, shown: None })
+    }
+}
+
+impl Watch for Printed {
+    fn say(&mut self, line: &str) {
+        cloze::note!("{line}");
+    }
+
+    fn progress(&mut self, line: &str) {
+        if self.shown.is_none_or(|shown| shown.elapsed() >= LINE_INTERVAL) {
+            self.shown = Some(Instant::now());
+            cloze::note!("{line}");
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
 }
 
 /// Removes the kernelspec and everything that was built for it, except the history and the notebooks.
@@ -174,29 +209,6 @@ fn new_beside(to: &Path) -> Result<tempfile::NamedTempFile> {
 fn persist(file: tempfile::NamedTempFile, to: &Path) -> Result<()> {
     let written = file.persist(to);
     written.map(drop).map_err(|failed| Error::io(to, failed.error))
-}
-
-/// Installs the standard library's sources, which rust-analyzer needs to infer the types of variables.
-/// Without them variables that outlive their cell need written types; everything else works.
-pub fn ensure_rust_src() {
-    if has_rust_src() {
-        return;
-    }
-    cloze::note!("Getting the standard library's sources (rustup component add rust-src) …");
-    let added = Command::new("rustup").args(["component", "add", "rust-src"]).status();
-    if !added.is_ok_and(|status| status.success()) {
-        cloze::note!(
-            "The standard library's sources could not be added: variables that live on in later \
-             cells need written types (`let v: Vec<i32> = vec![1];`)."
-        );
-    }
-}
-
-/// Returns whether rust-analyzer will find the standard library's sources.
-pub fn has_rust_src() -> bool {
-    let sources = |sysroot: PathBuf| sysroot.join("lib/rustlib/src/rust/library").is_dir();
-    std::env::var_os("RUST_SRC_PATH").is_some_and(|path| Path::new(&path).is_dir())
-        || layout::sysroot().is_ok_and(sources)
 }
 
 /// Returns the folder on PATH that contains `program`.

@@ -10,7 +10,7 @@ use cloze::{Error, Result};
 
 use crate::install::{self, folder_of};
 use crate::paths;
-use crate::session::Template;
+use crate::session::{Template, layout};
 
 /// The options of `lab`.
 #[derive(Args)]
@@ -153,7 +153,7 @@ fn python(command: &mut Command, complaint: &str) -> Result<()> {
 fn check() -> Result<()> {
     let shown = |path: PathBuf| path.display().to_string();
     let program = |name: &str| folder_of(name).map(|folder| shown(folder.join(name)));
-    let rust_src = install::has_rust_src().then(|| "found".to_owned());
+    let rust_src = layout::has_rust_sources().then(|| "found".to_owned());
     let jupyter = JupyterLab::find()?.and_then(|found| found.version());
     let template = Template::find()?.map(|_| "built".to_owned());
     let spec = install::kernelspec_folder(None)?.join("kernel.json");

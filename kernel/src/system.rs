@@ -40,12 +40,11 @@ pub fn install(prefix: Option<&Path>) -> Result<()> {
         open_to_others(&part, remedy)?;
     }
     open_to_others(&prefix, "choose another --prefix, or open it with `chmod o+rx`")?;
-    install::ensure_rust_src();
 
     let environment: Vec<_> = std::env::vars_os().collect();
     let system = prefix.join(paths::SYSTEM);
     let template =
-        Template::build_for_system(&system, &environment, |line| cloze::note!("{line}"))?;
+        Template::build_for_system(&system, &environment, &mut install::Printed::new()?)?;
     let program = template.folder().join(PROGRAM);
     let own = paths::this_program()?;
     if own != program {

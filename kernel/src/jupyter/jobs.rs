@@ -114,7 +114,7 @@ impl Notice {
             let mut state = lock(&notice.state);
             match &state.1 {
                 Some(cell) => notice.iopub.publish(cell, content::message(event, 0)),
-                None => state.0.push(event),
+                None => keep(&mut state.0, event),
             }
         })
     }
@@ -126,6 +126,21 @@ impl Notice {
         }
         state.1 = Some(cell);
     }
+}
+
+/// Keeps an event until a cell shows it; an update replaces the content of its display.
+fn keep(events: &mut Vec<Event>, event: Event) {
+    if let Event::Update { content: new, id: of } = &event {
+        for earlier in &mut *events {
+            if let Event::Display { content, id: Some(id) } = earlier
+                && id == of
+            {
+                *content = new.clone();
+                return;
+            }
+        }
+    }
+    events.push(event);
 }
 
 /// Runs cells until the kernel ends.

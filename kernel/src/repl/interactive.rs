@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use cloze::{Error, Result};
 use rustyline::error::ReadlineError;
@@ -16,7 +17,7 @@ use super::screen::{self, Screen};
 use super::{editor, wait};
 use crate::mutex::lock;
 use crate::paths;
-use crate::session::{Event, SessionFolder, Sink};
+use crate::session::{Event, LINE_INTERVAL, SessionFolder, Sink};
 
 const PROMPT: &str = ">> ";
 const HISTORY: usize = 10_000;
@@ -62,13 +63,22 @@ fn failed(error: ReadlineError) -> Error {
 
 /// Prints the session's messages above the line that the user types.
 fn above_the_prompt(printer: impl ExternalPrinter + Send + 'static) -> Sink {
-    let printer = Mutex::new(printer);
+    let state = Mutex::new((printer, None::<Instant>));
     Arc::new(move |event| {
-        if let Event::Stream { text, .. } = event {
-            let mut printer = lock(&printer);
-            // A closed terminal is noticed when the next line is read.
-            let _ = printer.print(text);
-        }
+        let (printer, shown) = &mut *lock(&state);
+        let text = match event {
+            Event::Stream { text, .. } => text,
+            // A line above the prompt cannot be replaced.
+            Event::Display { content, .. } | Event::Update { content, .. }
+                if shown.is_none_or(|shown| shown.elapsed() >= LINE_INTERVAL) =>
+            {
+                *shown = Some(Instant::now());
+                format!("{}\n", content.plain())
+            }
+            _ => return,
+        };
+        // A closed terminal is noticed when the next line is read.
+        let _ = printer.print(text);
     })
 }
 

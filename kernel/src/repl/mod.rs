@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use cloze::{Error, Result};
 
-use crate::session::{CellError, Outcome, Session, SessionFolder, Sink};
+use crate::session::{CellError, Event, Outcome, Session, SessionFolder, Sink};
 use interrupts::Interrupts;
 use picture::Known;
 use screen::Screen;
@@ -69,7 +69,14 @@ fn cells_of(
     mut next: impl FnMut() -> Result<Option<(String, String)>>,
 ) -> Result<()> {
     let screen = Screen::standard(Known::standard().protocol());
-    let session = start(folder, false, screen.sink())?;
+    let (show, live) = (screen.sink(), std::io::stdout().is_terminal());
+    // Progress does not belong among the results of a script.
+    let say: Sink = Arc::new(move |event| match event {
+        Event::Stream { .. } => show(event),
+        event if live => show(event),
+        _ => {}
+    });
+    let session = start(folder, false, say)?;
     let interrupts = Interrupts::pass_on(&session, &screen, true)?;
     let ended = loop {
         match next() {

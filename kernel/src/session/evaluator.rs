@@ -1,14 +1,13 @@
 //! evcxr in a session: warms the session up, compiles cells and runs them.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cloze::display::Content;
@@ -21,12 +20,13 @@ use super::channel::{Channel, Collected};
 use super::course::Course;
 use super::definitions::Definitions;
 use super::explain::Gone;
+use super::inbox::Inbox;
 use super::layout::{self, PATH_VARIABLE, TOOLCHAIN_VARIABLE};
-use super::template::{Template, Workshop};
+use super::template::Workshop;
 use super::usage::Usage;
 use super::{
-    CellError, Event, Outcome, Request, Running, Sink, Stream, Turns, Work, child, errors, excerpt,
-    markers, process_group, rewrite, rustc, shell, source,
+    CellError, Event, Outcome, Request, Sink, Turns, child, errors, excerpt, markers,
+    process_group, rewrite, rustc, shell, source,
 };
 use crate::mutex::lock;
 use crate::paths;
@@ -45,74 +45,6 @@ let cloze_warm_product = {
     "drop(cloze_warm_product);",
 ];
 
-/// Answers requests until the handle is dropped; shell commands run with `environment`. `warm` is set if the
-/// first cells are run in advance.
-pub fn serve(
-    folder: &Path,
-    warm: bool,
-    environment: Vec<(OsString, OsString)>,
-    inbox: Inbox,
-    running: &Mutex<Option<Running>>,
-    turns: Arc<Turns>,
-    say: &Sink,
-) {
-    let say = |line: &str| {
-        say(Event::Stream { stream: Stream::Stderr, text: format!("{line}\n") });
-    };
-    let inbox = Rc::new(inbox);
-    let opened = Template::find_or_build(&environment, say)
-        .and_then(|template| template.open(folder))
-        .and_then(|workshop| Evaluator::start(workshop, warm, environment, Rc::clone(&inbox)));
-    match opened {
-        Ok(mut evaluator) => {
-            evaluator.turns = turns;
-            *lock(running) = Some(Running {
-                process: evaluator.context.process_handle(),
-                monitor: evaluator.channel.monitor(),
-            });
-            while let Some(work) = inbox.next() {
-                work(Ok(&mut evaluator));
-            }
-        }
-        Err(error) => {
-            let message = error.to_string();
-            say(&message);
-            while let Some(work) = inbox.next() {
-                work(Err(&message));
-            }
-        }
-    }
-}
-
-/// The requests to the evaluator's thread, which alone reads them.
-pub struct Inbox {
-    requests: mpsc::Receiver<Request>,
-    /// Reports the end of a cell.
-    own: mpsc::Sender<Request>,
-    /// Cells that were requested while another one ran.
-    waiting: RefCell<VecDeque<Work>>,
-}
-
-impl Inbox {
-    pub fn new(requests: mpsc::Receiver<Request>, own: mpsc::Sender<Request>) -> Self {
-        Self { requests, own, waiting: RefCell::default() }
-    }
-
-    /// Waits for the next request; `None` if the session ends.
-    fn next(&self) -> Option<Work> {
-        if let Some(work) = self.waiting.borrow_mut().pop_front() {
-            return Some(work);
-        }
-        loop {
-            match self.requests.recv() {
-                Ok(Request::Cell(work) | Request::Question(work)) => return Some(work),
-                Ok(Request::Ended) => {}
-                Ok(Request::Stop) | Err(_) => return None,
-            }
-        }
-    }
-}
-
 /// How often the evaluator checks whether the process of the running cell still lives.
 const ALIVE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -126,7 +58,7 @@ type Checked = std::result::Result<(Vec<CompilationError>, Vec<CompilationError>
 /// evcxr's context with the process in which its cells run.
 pub struct Evaluator {
     pub(super) context: CommandContext,
-    channel: Channel,
+    pub(super) channel: Channel,
     inbox: Rc<Inbox>,
     /// Whether a cell's code runs.
     pub(super) runs: bool,
@@ -138,7 +70,7 @@ pub struct Evaluator {
     _template: File,
     /// The variables of shell commands.
     environment: Vec<(OsString, OsString)>,
-    turns: Arc<Turns>,
+    pub(super) turns: Arc<Turns>,
     /// The turn of the running cell.
     pub(super) turn: u64,
     /// The process in which the last cell ran.
@@ -155,7 +87,7 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    fn start(
+    pub fn start(
         workshop: Workshop,
         warm: bool,
         environment: Vec<(OsString, OsString)>,

@@ -38,6 +38,8 @@ const ALIVE: &str = "alive";
 #[derive(Debug)]
 pub struct SessionFolder {
     path: PathBuf,
+    /// Why no session can start here: Rust is missing, for example. The first cell reports it.
+    pub problem: Option<String>,
     /// The changed variables with their earlier values.
     before: [(&'static str, Option<OsString>); 6],
     /// Shows that the session lives.
@@ -55,18 +57,19 @@ impl SessionFolder {
         paths::create(&sessions)?;
         sweep(&sessions);
         let (folder, lock) = claim(&sessions, std::process::id())?;
-        let toolchain = cargo::stand_in(&folder)?;
+        let toolchain = cargo::stand_in(&folder);
         let before = CHANGED_VARIABLES.map(|name| (name, std::env::var_os(name)));
         // SAFETY: the caller promises that no other thread runs.
         unsafe {
             std::env::set_var(EVCXR_FOLDER, folder.join(CRATE));
             std::env::set_var(EVCXR_SETTINGS, &folder);
             std::env::set_var(STANDARD_SOURCES_VARIABLE, folder.join(STANDARD_OUTLINE));
-            for (name, value) in toolchain {
+            for (name, value) in toolchain.iter().flatten() {
                 std::env::set_var(name, value);
             }
         }
-        Ok(Self { path: folder, before, _lock: lock })
+        let problem = toolchain.err().map(|error| error.to_string());
+        Ok(Self { path: folder, problem, before, _lock: lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -150,6 +153,7 @@ mod tests {
     fn programs_of_the_user_get_the_variables_from_before() {
         let folder = SessionFolder {
             path: tempfile::tempdir().unwrap().keep(),
+            problem: None,
             before: [
                 (PATH_VARIABLE, Some("/as/it/was".into())),
                 ("HOME", None),

@@ -86,12 +86,12 @@ pub fn find(name: &str, library: &Path, folder: &Path) -> [OsString; 4] {
 
 /// Returns the folder of the toolchain that compiles cells.
 pub fn sysroot() -> Result<PathBuf> {
-    printed("sysroot")
+    printed("sysroot").map(PathBuf::from)
 }
 
 /// Returns the folder of Rust's own libraries.
 pub fn rust_libraries() -> Result<PathBuf> {
-    printed("target-libdir")
+    printed("target-libdir").map(PathBuf::from)
 }
 
 /// Returns the folder of the standard library's sources, which a toolchain may lack.
@@ -99,15 +99,26 @@ pub fn rust_sources() -> Result<PathBuf> {
     Ok(sysroot()?.join("lib/rustlib/src/rust/library"))
 }
 
-/// Returns the folder that rustc prints for this name.
-fn printed(name: &str) -> Result<PathBuf> {
+/// Returns whether rust-analyzer will find the standard library's sources.
+pub fn has_rust_sources() -> bool {
+    std::env::var_os(STANDARD_SOURCES_VARIABLE).is_some_and(|path| Path::new(&path).is_dir())
+        || rust_sources().is_ok_and(|folder| folder.is_dir())
+}
+
+/// Returns the name of the platform for which rustc compiles.
+pub fn host() -> Result<String> {
+    printed("host-tuple")
+}
+
+/// Returns what rustc prints for this name.
+fn printed(name: &str) -> Result<String> {
     let output = Command::new("rustc").args(["--print", name]).output();
     let output = output.map_err(cannot_run("rustc"))?;
     if !output.status.success() {
         let reason = String::from_utf8_lossy(&output.stderr);
         return Err(Error::Failed(format!("`rustc --print {name}` failed: {}", reason.trim_end())));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().into())
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Returns the error of a program of the toolchain that does not run.

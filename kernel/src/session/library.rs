@@ -7,8 +7,10 @@
 use std::collections::{HashMap, HashSet};
 use std::env::consts::DLL_SUFFIX;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use cloze::{Error, Result};
 use serde_json::Value;
@@ -16,48 +18,102 @@ use serde_json::Value;
 use super::layout::{self, DYLIB_ROOT, LIBRARIES, LOCK, cannot_run, rust_libraries};
 use super::linker;
 use super::tree::{name, remove, sorted, write};
+use super::watch::{self, Failure, Watch};
 use crate::paths;
 
 /// The variables with which the user's own tools run: not those that give a session its toolchain.
 pub type Environment = [(OsString, OsString)];
 
-/// Builds the library in a template's folder; `say` gets a line if that takes time.
+/// What shortens the compilation of Cloze: nobody compiles it a second time or debugs it, and `lto` is what the workspace
+/// sets.
+const FAST: [&str; 3] =
+    ["profile.dev.lto=\"off\"", "profile.dev.debug=false", "profile.dev.incremental=false"];
+/// In an unfinished template: what cargo has compiled.
+pub const TARGET: &str = "target";
+
+/// Links the library in a template's folder from what lies beside this program, if that can be done.
+pub fn link_beside(template: &Path, sources: &Path, environment: &Environment) -> Result<bool> {
+    let Some(compiled) = beside_this_program() else {
+        return Ok(false);
+    };
+    // The whole of Cloze is compiled there, with features that cells do not use.
+    let packages = packages(sources, &["--locked"], environment)?;
+    Ok(link(&compiled, template, &needed(&packages, "cloze"), environment).is_ok())
+}
+
+/// Downloads the crates that the library needs.
+pub fn fetch(
+    template: &Path,
+    environment: &Environment,
+    began: Instant,
+    watch: &mut dyn Watch,
+) -> Result<()> {
+    let mut cargo = with(environment, "cargo");
+    cargo.args(["fetch", "--manifest-path"]).arg(template.join(DYLIB_ROOT).join("Cargo.toml"));
+    cargo.args(["--target", &layout::host()?]);
+    watch::run(cargo, began, watch).map_err(|failure| match failure {
+        Failure::Stopped => stopped(),
+        Failure::Failed(reason) => cannot_download(template, &reason),
+    })
+}
+
+/// Compiles the library in a template's folder; cargo's `metadata` describes what it consists of. `lock` stays locked
+/// until cargo has ended, even if this program is killed.
 pub fn build(
     template: &Path,
-    names: &HashSet<String>,
+    metadata: &Value,
     environment: &Environment,
-    mut say: impl FnMut(&str),
+    lock: File,
+    began: Instant,
+    watch: &mut dyn Watch,
 ) -> Result<()> {
-    if let Some(compiled) = beside_this_program()
-        && link(&compiled, template, names, environment).is_ok()
-    {
-        return Ok(());
-    }
-    say(
-        "Building what every session shares (Cloze and its tensors, optimised). This happens once \
-         per version of Cloze and takes some minutes.",
-    );
-    let target = template.join("target");
-    let failed =
-        |reason: &str| Error::Failed(format!("the session template could not be built: {reason}"));
-    // In the template, so that cargo finds its settings.
-    let built = with(environment, "cargo")
-        .args(["build", "--manifest-path", "dylib-root/Cargo.toml", "--target-dir"])
+    let target = template.join(TARGET);
+    let mut cargo = with(environment, "cargo");
+    cargo
+        .args(["build", "--offline", "--manifest-path", "dylib-root/Cargo.toml", "--target-dir"])
         .arg(&target)
+        .args(FAST.iter().flat_map(|setting| ["--config", setting]))
+        // In the template, so that cargo finds its settings.
         .current_dir(template)
-        .stdout(Stdio::null())
-        .status()
-        .map_err(cannot_run("cargo"))?;
-    if !built.success() {
-        return Err(failed("see the error above, in the log of this program"));
+        // An empty file. The lock ends when the last process that has the file open ends.
+        .stdin(lock);
+    let built = watch::run(cargo, began, watch).and_then(|()| {
+        let names = needed(metadata, "cloze");
+        link(&target.join("debug/deps"), template, &names, environment).map_err(Failure::Failed)
+    });
+    match built {
+        Ok(()) => remove(&target),
+        // The next start continues with what was compiled.
+        Err(Failure::Stopped) => Err(stopped()),
+        Err(Failure::Failed(reason)) => {
+            // It may be the cause.
+            remove(&target)?;
+            Err(match with(environment, "cc").arg("--version").output() {
+                Ok(_) => {
+                    Error::Failed(format!("the session template could not be built: {reason}"))
+                }
+                Err(error) => Error::Failed(format!(
+                    "Rust links cells with a C compiler, which was not found (`cc`: {error}): install one \
+                     (Debian: `apt install gcc`), then start the kernel again"
+                )),
+            })
+        }
     }
-    link(&target.join("debug/deps"), template, names, environment)
-        .map_err(|reason| failed(&reason))?;
-    remove(&target)
+}
+
+pub fn stopped() -> Error {
+    Error::Failed("the session template is not finished, because nobody waited for it".to_owned())
+}
+
+fn cannot_download(folder: &Path, reason: &str) -> Error {
+    Error::Failed(format!(
+        "cargo could not download the crates in {} (is the network reachable?):\n{reason}",
+        folder.join(LOCK).display(),
+    ))
 }
 
 /// Returns a command that runs with these variables only, and reads no input.
-fn with(environment: &Environment, program: &str) -> Command {
+pub fn with(environment: &Environment, program: &str) -> Command {
     let mut command = Command::new(program);
     let variables = environment.iter().map(|(name, value)| (name, value));
     command.env_clear().envs(variables).stdin(Stdio::null());
@@ -173,18 +229,14 @@ pub fn packages(folder: &Path, arguments: &[&str], environment: &Environment) ->
     let output = with(environment, "cargo")
         .args(["metadata", "--quiet", "--format-version=1", "--manifest-path"])
         .arg(&manifest)
+        // Those of other platforms are as large again.
+        .args(["--filter-platform", &layout::host()?])
         .args(arguments)
         .output()
         .map_err(cannot_run("cargo"))?;
-    let failed = |reason: &str| {
-        Error::Failed(format!(
-            "cargo could not download the crates in {} (is the network reachable?):\n{reason}",
-            manifest.with_file_name(LOCK).display(),
-        ))
-    };
     match serde_json::from_slice(&output.stdout) {
         Ok(metadata) if output.status.success() => Ok(metadata),
-        _ => Err(failed(String::from_utf8_lossy(&output.stderr).trim_end())),
+        _ => Err(cannot_download(folder, String::from_utf8_lossy(&output.stderr).trim_end())),
     }
 }
 

@@ -20,6 +20,7 @@ mod evaluator;
 mod excerpt;
 mod explain;
 mod folder;
+mod inbox;
 mod inherited;
 mod input;
 mod inspection;
@@ -33,19 +34,22 @@ mod own_types;
 mod process_group;
 mod rewrite;
 mod rustc;
+mod serve;
 mod shell;
 mod signature;
 mod source;
+mod sources;
 mod stream;
 pub mod template;
 mod tree;
 mod types;
 mod usage;
 mod visible;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -59,10 +63,12 @@ pub use excerpt::without_colours;
 pub use folder::{CHANGED_VARIABLES, SessionFolder};
 pub use source::{call_of_main, command_lines, syntax_error};
 pub use template::Template;
+pub use watch::{LINE_INTERVAL, Watch};
 
 use channel::Monitor;
-use evaluator::{Evaluator, Inbox};
+use evaluator::Evaluator;
 use excerpt::{BOLD, OFF, RED};
+use inbox::Inbox;
 use kill_timeout::Waits;
 
 use crate::mutex::lock;
@@ -151,6 +157,8 @@ impl From<CellError> for Outcome {
 struct Turns {
     next: AtomicU64,
     first_wanted: AtomicU64,
+    interrupts: AtomicU64,
+    ended: AtomicBool,
 }
 
 impl Turns {
@@ -161,6 +169,22 @@ impl Turns {
     fn interrupt(&self) {
         let next = self.next.load(Ordering::SeqCst);
         self.first_wanted.fetch_max(next, Ordering::SeqCst);
+        self.interrupts.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Returns how many interrupts there were.
+    fn interrupts(&self) -> u64 {
+        self.interrupts.load(Ordering::SeqCst)
+    }
+
+    /// Records that the session ends.
+    fn end(&self) {
+        self.interrupt();
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
     }
 
     fn is_interrupted(&self, turn: u64) -> bool {
@@ -199,20 +223,22 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts a session in `folder`, which warms up on a thread of its own. `say` gets a line if that
-    /// will take long. `warm` is unset for a session that has cells already: they load what they need.
-    pub fn start(folder: SessionFolder, warm: bool, say: Sink) -> std::io::Result<Self> {
+    /// Starts a session in `folder`, which warms up on a thread of its own. `say` gets lines, and a display that is
+    /// updated, if that takes long. `warm` is unset for a session that has cells already: they load what they need.
+    pub fn start(mut folder: SessionFolder, warm: bool, say: Sink) -> std::io::Result<Self> {
         let (requests, inbox) = mpsc::channel();
         let inbox = Inbox::new(inbox, requests.clone());
         let running = Arc::new(Mutex::new(None));
         let turns = Arc::new(Turns::default());
         let path = folder.path().to_path_buf();
-        let environment = folder.environment();
+        let environment = match folder.problem.take() {
+            Some(problem) => Err(problem),
+            None => Ok(folder.environment()),
+        };
         let (shared, order) = (Arc::clone(&running), Arc::clone(&turns));
-        let evaluator =
-            std::thread::Builder::new().name("evaluator".to_owned()).spawn(move || {
-                evaluator::serve(&path, warm, environment, inbox, &shared, order, &say)
-            })?;
+        let evaluator = std::thread::Builder::new()
+            .name("evaluator".to_owned())
+            .spawn(move || serve::serve(&path, warm, environment, inbox, &shared, order, &say))?;
         Ok(Self { requests: Some(requests), running, turns, evaluator: Some(evaluator), folder })
     }
 
@@ -359,7 +385,7 @@ impl Session {
             // If the evaluator has ended, it need not be asked to.
             let _ = requests.send(Request::Stop);
         }
-        self.turns.interrupt();
+        self.turns.end();
         if let Some(Running { process, monitor }) = lock(&self.running).take() {
             // Stops shell commands.
             monitor.interrupt();

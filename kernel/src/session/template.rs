@@ -17,16 +17,21 @@
 //!
 //! The sources lie beside this program, if it came in an archive or a wheel. Otherwise they are those from which
 //! cargo built it: a checkout, or the folder in cargo's registry. Cargo removes what nobody has used for a month
-//! from its registry; then the copy in the newest template takes their place.
+//! from its registry; then the copy in the newest template takes their place. If there is none, cargo downloads this
+//! version of Cloze.
+//!
+//! Building one takes minutes. If it is interrupted, the next attempt continues with the crates that were compiled.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::{Instant, UNIX_EPOCH};
 
 use cloze::{Error, Result};
+use serde_json::Value;
 
 use super::layout::{
     self, CRATE, DYLIB_ROOT, LOCK, OUTLINE, STANDARD_OUTLINE, TEMPLATE, rust_sources,
@@ -34,8 +39,10 @@ use super::layout::{
 use super::library::{self, Environment};
 use super::outline;
 use super::rustc::USER_WRAPPER_VARIABLE;
+use super::sources::{self, SESSION_CRATE, SESSION_VERSION};
 use super::tree::{copy_tree, name, remove, sorted, write};
 use super::visible;
+use super::watch::{self, Watch};
 use crate::paths;
 
 /// The features of Cloze that cells use: all but the command.
@@ -47,9 +54,6 @@ const FORMAT: u32 = 5;
 /// Written last: a template without it was interrupted while it was built.
 const FINISHED: &str = "finished";
 const SOURCE: &str = "source";
-/// The package of the cells' library.
-const SESSION_CRATE: &str = "cloze-session";
-const SESSION_VERSION: &str = "0.0.0";
 const DYLIB_ROOT_SOURCE: &str = include_str!("dylib_root.rs");
 
 /// A template that is ready for use.
@@ -96,9 +100,9 @@ impl Template {
         Ok(places.into_iter().find(|folder| is_finished(folder)).map(|folder| Self { folder }))
     }
 
-    /// Returns the template, and makes it first if it is missing; `say` gets a line if that takes
-    /// time. One process makes it at a time; a second one waits and finds it done.
-    pub fn find_or_build(environment: &Environment, say: impl FnMut(&str)) -> Result<Self> {
+    /// Returns the template, and makes it first if it is missing, which takes time. One process makes it at a time; a
+    /// second one waits and finds it done.
+    pub fn find_or_build(environment: &Environment, watch: &mut dyn Watch) -> Result<Self> {
         if let Some(found) = Self::find()? {
             return Ok(found);
         }
@@ -111,17 +115,17 @@ impl Template {
             )));
         }
         let folder = Self::place_for(&paths::this_program()?)?;
-        Self::build(folder, &paths::templates()?, &origin(), environment, say)
+        Self::build(folder, &paths::templates()?, &origin(), environment, watch)
     }
 
     /// Makes the template that all users share, below the folder `system`, if it is missing.
     pub fn build_for_system(
         system: &Path,
         environment: &Environment,
-        say: impl FnMut(&str),
+        watch: &mut dyn Watch,
     ) -> Result<Self> {
         let folder = Self::system_place(system, &paths::this_program()?)?;
-        Self::build(folder, system, "", environment, say)
+        Self::build(folder, system, "", environment, watch)
     }
 
     /// Makes the template in `folder`, which is in `templates`, and removes older ones whose names begin with
@@ -131,16 +135,20 @@ impl Template {
         templates: &Path,
         origin: &str,
         environment: &Environment,
-        say: impl FnMut(&str),
+        watch: &mut dyn Watch,
     ) -> Result<Self> {
         paths::create(templates)?;
-        let lock_path = templates.join("lock");
-        let lock = File::create(&lock_path).map_err(|source| Error::io(&lock_path, source))?;
-        lock.lock().map_err(|source| Error::io(&lock_path, source))?;
+        let lock = lock(&templates.join("lock"), watch)?;
         if !is_finished(&folder) {
-            remove(&folder)?;
-            let sources = sources(templates, origin)?;
-            fill(&folder, &sources, environment, say)?;
+            // Of an interrupted attempt, only what cargo has compiled can be used.
+            for part in sorted(&folder).unwrap_or_default() {
+                if name(&part) != library::TARGET {
+                    remove(&part)?;
+                }
+            }
+            let copy = || Some(newest(templates, origin)?.join(SOURCE));
+            let sources = sources::find(copy, templates, environment)?;
+            fill(&folder, &sources, environment, lock, watch)?;
             write(&folder.join(FINISHED), "")?;
         }
         remove_others(templates, &folder, origin);
@@ -190,37 +198,77 @@ impl Template {
     }
 }
 
-/// Makes everything in a template's folder.
+/// Waits until no other process makes a template.
+fn lock(path: &Path, watch: &mut dyn Watch) -> Result<File> {
+    let lock = File::create(path).map_err(|source| Error::io(path, source))?;
+    let began = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if watch.is_over() => return Err(library::stopped()),
+            Err(TryLockError::WouldBlock) => {
+                let state = "another process builds what every session shares: waiting for it";
+                watch.progress(&watch::since(began, state));
+                std::thread::sleep(watch::INTERVAL);
+            }
+            Err(TryLockError::Error(source)) => return Err(Error::io(path, source)),
+        }
+    }
+}
+
+/// Makes everything in a template's folder. `lock` stays locked until that is done.
 fn fill(
     folder: &Path,
     sources: &Path,
     environment: &Environment,
-    say: impl FnMut(&str),
+    lock: File,
+    watch: &mut dyn Watch,
 ) -> Result<()> {
-    let packages = library::packages(sources, &["--locked"], environment)?;
+    let began = Instant::now();
+    ensure_rust_sources(environment, watch);
     lay_out(sources, folder)?;
-    write_outlines(folder, environment)?;
-    library::build(folder, &library::needed(&packages, "cloze"), environment, say)
+    if library::link_beside(folder, sources, environment)? {
+        return write_outlines(folder, environment).map(drop);
+    }
+    watch.say(
+        "Preparing what every session shares: cargo downloads and compiles Cloze and its tensors. This happens once per \
+         version of Cloze and takes some minutes; cells wait for it.",
+    );
+    library::fetch(folder, environment, began, watch)?;
+    let metadata = write_outlines(folder, environment)?;
+    library::build(folder, &metadata, environment, lock, began, watch)?;
+    watch.progress(&watch::since(began, "ready"));
+    Ok(())
+}
+
+/// Installs the standard library's sources, which rust-analyzer needs to infer the types of variables.
+/// Without them variables that outlive their cell need written types; everything else works.
+fn ensure_rust_sources(environment: &Environment, watch: &mut dyn Watch) {
+    if layout::has_rust_sources() {
+        return;
+    }
+    watch.say("Getting the standard library's sources (rustup component add rust-src) …");
+    let mut rustup = library::with(environment, "rustup");
+    let added = rustup.args(["component", "add", "rust-src"]).output();
+    if !added.is_ok_and(|output| output.status.success()) {
+        watch.say(
+            "The standard library's sources could not be added: variables that live on in later cells need written \
+             types (`let v: Vec<i32> = vec![1];`).",
+        );
+    }
 }
 
 /// Writes what rust-analyzer reads of the standard library, if the toolchain has its sources, and of the
-/// packages that cells see.
-fn write_outlines(folder: &Path, environment: &Environment) -> Result<()> {
+/// packages that cells see. Returns cargo's metadata of all packages.
+fn write_outlines(folder: &Path, environment: &Environment) -> Result<Value> {
     let standard = rust_sources()?;
     if standard.exists() {
         outline::write_standard_library(&standard, &folder.join(STANDARD_OUTLINE))?;
     }
     // Its lock file, a copy of Cloze's, lacks the package itself.
     let packages = library::packages(&folder.join(DYLIB_ROOT), &[], environment)?;
-    visible::write_packages(&packages, &folder.join(OUTLINE))
-}
-
-/// Returns the folder of Cloze's sources, or their copy in the newest of these templates if they are gone.
-fn sources(templates: &Path, origin: &str) -> Result<PathBuf> {
-    paths::sources().or_else(|missing| {
-        let newest = newest(templates, origin).ok_or(missing)?;
-        Ok(newest.join(SOURCE))
-    })
+    visible::write_packages(&packages, &folder.join(OUTLINE))?;
+    Ok(packages)
 }
 
 /// Returns a hash of where the sources are. All versions in cargo's registry share one origin: their
@@ -263,19 +311,10 @@ fn manifest_value(sources: &Path, keys: &[&str]) -> Result<toml::Value> {
 
 /// Returns the dylib root's manifest, with Cloze by its path.
 fn dylib_root_manifest(source: &Path) -> String {
-    format!(
-        "[package]\n\
-         name = \"{SESSION_CRATE}\"\n\
-         version = \"{SESSION_VERSION}\"\n\
-         edition = \"2024\"\n\
-         publish = false\n\
-         \n\
-         [dependencies]\n\
-         cloze = {{ path = {:?}, default-features = false, features = {:?} }}\n\
-         ",
-        source.display().to_string(),
-        FEATURES,
-    )
+    let source = source.display().to_string();
+    sources::package(&format!(
+        "cloze = {{ path = {source:?}, default-features = false, features = {FEATURES:?} }}"
+    ))
 }
 
 /// Returns the settings of Cloze's profile for its dependencies and for Cloze itself: no overflow
@@ -317,9 +356,11 @@ fn release(description: &str) -> Option<&str> {
 /// Returns a hash of a program's file, the compiler, and the folder of sources that the user has named.
 fn fingerprint(program: &Path, source: Option<OsString>) -> Result<String> {
     let file = std::fs::metadata(program).and_then(|file| Ok((file.len(), file.modified()?)));
-    let file = file.map_err(|source| Error::io(program, source))?;
+    let (size, changed) = file.map_err(|source| Error::io(program, source))?;
+    // Archives and images of containers keep whole seconds.
+    let changed = changed.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let mut hasher = DefaultHasher::new();
-    (FORMAT, file, compiler()?, source).hash(&mut hasher);
+    (FORMAT, size, changed, compiler()?, source).hash(&mut hasher);
     Ok(format!("{:016x}", hasher.finish()))
 }
 
@@ -358,6 +399,7 @@ fn remove_others(templates: &Path, keep: &Path, origin: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_compiler_reports_its_version() {
@@ -366,6 +408,18 @@ mod tests {
         assert_eq!(release("rustc 1.95.0"), None);
         let version = compiler_version().unwrap();
         assert!(compiler().unwrap().starts_with(&format!("rustc {version} (")));
+    }
+
+    #[test]
+    fn a_template_fits_a_program_that_was_unpacked_with_times_in_whole_seconds() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let at = |time: Duration| {
+            file.as_file().set_modified(UNIX_EPOCH + time).unwrap();
+            fingerprint(file.path(), None).unwrap()
+        };
+        let packed = at(Duration::from_millis(1_800_000_000_700));
+        assert_eq!(at(Duration::from_secs(1_800_000_000)), packed);
+        assert_ne!(at(Duration::from_secs(1_800_000_001)), packed);
     }
 
     #[test]

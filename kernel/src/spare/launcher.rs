@@ -24,8 +24,9 @@ pub fn hand_over(connection_file: &Path) -> Result<bool> {
     if super::minutes().is_none() {
         return Ok(false);
     }
-    let Some(mut stream) = Place::find()?.and_then(|place| UnixStream::connect(place.socket).ok())
-    else {
+    // If Rust is missing there is none; the kernel itself reports why.
+    let place = Place::find().ok().flatten();
+    let Some(mut stream) = place.and_then(|place| UnixStream::connect(place.socket).ok()) else {
         return Ok(false);
     };
     // Until the spare's confirmation this process can still do the work itself.
