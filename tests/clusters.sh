@@ -51,10 +51,11 @@ expect() {
   local wanted=$1 ranks=$2 receiver=$3 status=0
   shift 3
   rm -f "$work/ranks" "$work/requeued" "$work/stop"
-  timeout --foreground 60 "$@" >"$work/output" 2>&1 &
+  timeout --foreground 120 "$@" >"$work/output" 2>&1 &
   local pid=$!
   if [[ -e $work/slow ]]; then
-    timeout 20 bash -c "until [[ \$(wc -l <'$work/ranks') -eq $ranks ]]; do sleep 0.1; done" 2>/dev/null
+    timeout 60 bash -c "until [[ \$(wc -l <'$work/ranks') -eq $ranks ]]; do sleep 0.1; done" 2>/dev/null ||
+      fail "$ranks ranks did not start: $* $(cat "$work/output" "$work/ranks")"
     case $receiver in
       group) kill -TERM -- "-$pid" ;;
       command) kill -TERM "$pid" ;;
@@ -76,7 +77,7 @@ for stopped in no yes; do
     [[ $requeued == "$stopped" ]] || fail "slurm-$job.sbatch: stopped: $stopped, requeued: $requeued"
   done
   expect 0 4 command "$files/ssh-nccl.sh" "$work/hosts" 2 cloze pretrain --json
-  printf '%s gpu %s node1\n' 0/4 0 1/4 1 2/4 0 3/4 1 | diff - <(sort "$work/ranks")
+  printf '%s gpu %s node1\n' 0/4 0 1/4 1 2/4 0 3/4 1 | diff - <(sort "$work/ranks") >&2
 done
 # The other ranks are ended when one has failed.
 touch "$work/broken"
