@@ -89,12 +89,15 @@ impl JupyterLab {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Finds one that starts: the private one, one on PATH, or one that Python can import.
+    /// Finds one that starts: the private one, one beside this program, one on PATH, or one that Python can import.
     fn find() -> Result<Option<Self>> {
         let private = paths::environment()?.join("bin").join("jupyter-lab");
         let on_path = |program: &str| folder_of(program).map(|folder| folder.join(program));
+        // A wheel puts this program into an environment, which need not be activated.
+        let beside = paths::this_program()?.with_file_name("jupyter-lab");
         let candidates = [
             private.is_file().then_some(Self::Program(private)),
+            beside.is_file().then_some(Self::Program(beside)),
             on_path("jupyter-lab").map(Self::Program),
             on_path("python3").map(|python| Self::Module { python }),
         ];
@@ -149,6 +152,20 @@ fn python(command: &mut Command, complaint: &str) -> Result<()> {
     Err(Error::Failed(format!("{complaint} ({reason})")))
 }
 
+/// Returns the kernelspec of the user, or the one that was installed with this program: by a wheel, or for all users.
+fn kernelspec() -> Result<Option<PathBuf>> {
+    let program = match paths::launcher() {
+        Some(launcher) => launcher,
+        None => paths::this_program()?,
+    };
+    let folders = [
+        install::kernelspec_folder(None)?,
+        // `<prefix>/bin/cloze-kernel`
+        install::kernelspec_folder(program.ancestors().nth(2))?,
+    ];
+    Ok(folders.into_iter().map(|folder| folder.join("kernel.json")).find(|spec| spec.is_file()))
+}
+
 /// Prints a line for each requirement: what was found, or what to do.
 fn check() -> Result<()> {
     let shown = |path: PathBuf| path.display().to_string();
@@ -156,8 +173,7 @@ fn check() -> Result<()> {
     let rust_src = layout::has_rust_sources().then(|| "found".to_owned());
     let jupyter = JupyterLab::find()?.and_then(|found| found.version());
     let template = Template::find()?.map(|_| "built".to_owned());
-    let spec = install::kernelspec_folder(None)?.join("kernel.json");
-    let spec = spec.is_file().then(|| shown(spec));
+    let spec = kernelspec()?.map(shown);
     let no_linker = "install a C compiler (Debian: package gcc): Rust links with it";
     let no_python = "install Python 3 with its venv module, or JupyterLab itself";
     let no_jupyter = "`cargo lab` installs it in an environment of its own";

@@ -10,7 +10,7 @@ WORK is a folder for the environment, the home folder and the data of that newco
   does nothing else within five minutes;
 - without Rust, the first cell says what to install;
 - what `unfinished.py` checks holds;
-- lesson 01 runs as a notebook;
+- lesson 01 runs as a notebook, and `lab --check` reports the wheel's kernelspec;
 - `cloze-kernel install` names the program in the environment, beside its sources;
 - `pip uninstall` leaves no file.
 
@@ -123,6 +123,11 @@ def main():
     notebooks = work / "notebooks"
     subprocess.run([environment / "bin/cloze", "lessons", "build", "--solutions", "--out", notebooks], check=True, env=variables)
     run(TESTS / "jupyter/run_notebooks.py", notebooks, "01", "01")
+
+    checked = subprocess.run(
+        [environment / "bin/cloze-kernel", "lab", "--check"], env={**variables, "PATH": with_rust}, stdout=subprocess.PIPE, text=True, check=False
+    ).stdout
+    assert f"found    kernelspec: {environment}/share/jupyter/kernels/cloze/kernel.json" in checked, checked
 
     # For a Jupyter in another environment: the program stays beside its sources.
     subprocess.run([environment / "bin/cloze-kernel", "install", "--prefix", work / "jupyter"], check=True, env={**variables, "PATH": with_rust})
