@@ -61,7 +61,7 @@ enum Command {
         #[arg(long)]
         fix: bool,
         /// Compare the stated seconds with measured ones: a JSON object from lessons to seconds, as
-        /// tests/jupyter/run_notebooks.py writes it.
+        /// tests/jupyter/run_notebooks.py --timed writes it.
         #[arg(long, value_name = "FILE")]
         times: Option<PathBuf>,
     },

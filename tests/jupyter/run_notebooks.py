@@ -1,16 +1,14 @@
 """Executes the notebooks of a folder with the kernel `cloze` and fails on the first error.
 
     cloze lessons build --solutions --out DIR
-    python tests/jupyter/run_notebooks.py DIR [FIRST LAST]
+    python tests/jupyter/run_notebooks.py [--timed] DIR [FIRST LAST]
 
 FIRST and LAST are numbers of lessons, by default 00 and 99. The executed notebooks, outputs included, are written to
-DIR/executed, and how many seconds each took to DIR/times.json, which `cloze lessons check --times` compares with what
-the lessons state. With CLOZE_LESSON_QUICK, which shortens the training, two are executed at a time and no times are
-written.
+DIR/executed. Two are executed at a time. With --timed it is one, and how many seconds each took is written to
+DIR/times.json, which `cloze lessons check --times` compares with what the lessons state.
 """
 
 import json
-import os
 import pathlib
 import sys
 import time
@@ -43,16 +41,18 @@ def execute(path, folder):
 
 
 def main():
-    source = pathlib.Path(sys.argv[1])
+    arguments = sys.argv[1:]
+    timed = arguments[0] == "--timed"
+    source, *part = arguments[timed:]
+    source = pathlib.Path(source)
     executed = source / "executed"
     executed.mkdir(parents=True, exist_ok=True)
-    first, last = sys.argv[2:4] or ("00", "99")
+    first, last = part or ("00", "99")
     notebooks = [path for path in sorted(source.glob("*.ipynb")) if first <= path.name[:2] <= last]
     assert notebooks, f"no notebooks in {source}"
-    quick = "CLOZE_LESSON_QUICK" in os.environ
-    with ThreadPoolExecutor(2 if quick else 1) as pool:
+    with ThreadPoolExecutor(1 if timed else 2) as pool:
         seconds = list(pool.map(lambda path: execute(path, executed), notebooks))
-    if not quick:
+    if timed:
         times = {path.stem: round(taken, 1) for path, taken in zip(notebooks, seconds, strict=True)}
         (source / "times.json").write_text(json.dumps(times, indent=2) + "\n")
 
