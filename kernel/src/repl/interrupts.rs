@@ -57,7 +57,7 @@ impl Interrupts {
     fn again(&self) -> bool {
         let count = |so_far: u32| Some(so_far.saturating_add(1));
         self.0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count)
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, count)
             .is_ok_and(|so_far| so_far > 0)
     }
 
