@@ -17,7 +17,7 @@ use crate::mutex::lock;
 /// The display that shows how far the session template is.
 const PROGRESS: &str = "cloze-session-template";
 /// The error of a cell that was stopped before the session had begun.
-const STOPPED: &str = "the cell was stopped; what every session shares is still being prepared, and cells wait for it";
+const STOPPED: &str = "the cell was stopped; the library that all sessions share is still being prepared, and cells wait for it";
 
 /// Answers requests until the handle is dropped; shell commands run with `environment`, in place of which there may be a
 /// reason why the session cannot start. `warm` is set if the first cells are run in advance.

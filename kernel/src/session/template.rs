@@ -207,7 +207,8 @@ fn lock(path: &Path, watch: &mut dyn Watch) -> Result<File> {
             Ok(()) => return Ok(lock),
             Err(TryLockError::WouldBlock) if watch.is_over() => return Err(library::stopped()),
             Err(TryLockError::WouldBlock) => {
-                let state = "another process builds what every session shares: waiting for it";
+                let state =
+                    "another process prepares the library that all sessions share: waiting for it";
                 watch.progress(&watch::since(began, state));
                 std::thread::sleep(watch::INTERVAL);
             }
@@ -231,7 +232,7 @@ fn fill(
         return write_outlines(folder, environment).map(drop);
     }
     watch.say(
-        "Preparing what every session shares: cargo downloads and compiles Cloze and its tensors. This happens once per \
+        "Preparing the library that all sessions share: cargo downloads and compiles Cloze and its tensors. This happens once per \
          version of Cloze and takes some minutes; cells wait for it.",
     );
     library::fetch(folder, environment, began, watch)?;
