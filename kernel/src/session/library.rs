@@ -102,7 +102,9 @@ pub fn build(
 }
 
 pub fn stopped() -> Error {
-    Error::Failed("the session template is not finished, because nobody waited for it".to_owned())
+    Error::Failed(
+        "the library that all sessions share is not finished; the next start continues".to_owned(),
+    )
 }
 
 fn cannot_download(folder: &Path, reason: &str) -> Error {
