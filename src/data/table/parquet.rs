@@ -11,6 +11,10 @@ use crate::error::{Error, Result};
 #[cfg(feature = "parquet")]
 const FEATURES: &str = "huggingface";
 
+/// The most rows for each byte of a file. Repeated values take little space, but useful data repeats less than this.
+#[cfg(feature = "parquet")]
+const ROWS_PER_BYTE: u64 = 256;
+
 /// Returns the descriptions of columns in that metadata; none if they are not as expected.
 #[cfg(feature = "parquet")]
 fn features(stored: &str) -> Map<String, Value> {
@@ -63,6 +67,14 @@ pub(super) fn rows(
     let file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
     let length = file.metadata().map_err(|e| Error::io(path, e))?.len();
     let reader = SerializedFileReader::new(file).map_err(broken)?;
+    // The reader would return as many rows as are stated, empty ones if there are no others.
+    let mut groups = reader.metadata().row_groups().iter();
+    let rows = groups
+        .try_fold(0_u64, |rows, group| rows.checked_add(u64::try_from(group.num_rows()).ok()?));
+    if rows.is_none_or(|rows| rows / ROWS_PER_BYTE >= length) {
+        let message = format!("its {length} bytes cannot hold the number of rows that it states");
+        return Err(Error::file(path, message));
+    }
     // The reader would panic at a negative number and reserve memory for any size.
     let mut columns = reader.metadata().row_groups().iter().flat_map(|group| group.columns());
     let outside = |column: &ColumnChunkMetaData| {
@@ -133,6 +145,7 @@ mod tests {
     use ::parquet::data_type::ByteArray;
     use ::parquet::file::metadata::{
         ColumnChunkMetaDataBuilder, KeyValue, ParquetMetaDataReader, ParquetMetaDataWriter,
+        RowGroupMetaDataBuilder,
     };
     use ::parquet::file::properties::WriterProperties;
     use ::parquet::file::writer::SerializedFileWriter;
@@ -260,6 +273,37 @@ mod tests {
         assert!(refused > 100, "{refused}");
     }
 
+    /// Writes the two rows with other metadata.
+    fn written_with(
+        path: &std::path::Path,
+        change: impl Fn(RowGroupMetaDataBuilder) -> RowGroupMetaDataBuilder,
+    ) {
+        written(path, None);
+        let file = std::fs::File::open(path).unwrap();
+        let metadata = ParquetMetaDataReader::new().parse_and_finish(&file).unwrap();
+        let mut all = metadata.into_builder();
+        let group = all.take_row_groups().remove(0).into_builder();
+        let metadata = all.add_row_group(change(group).build().unwrap()).build();
+        let mut bytes = std::fs::read(path).unwrap();
+        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    /// A small file would keep the reader busy for hours.
+    #[test]
+    fn more_rows_than_the_file_can_hold_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        written_with(&path, |group| group.set_num_rows(2));
+        assert_eq!(read(&path, "text", 1).unwrap().len(), 2);
+        for rows in [1 << 40, i64::MAX, -1] {
+            written_with(&path, |group| group.set_num_rows(rows));
+            let message = read(&path, "text", 1).unwrap_err().to_string();
+            assert!(message.contains("a.parquet: its "), "{message}");
+            assert!(message.contains("cannot hold the number of rows"), "{message}");
+        }
+    }
+
     /// Fuzzing found the panic of the first two.
     #[test]
     fn columns_outside_of_the_file_are_an_error() {
@@ -273,18 +317,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
         for change in changes {
-            written(&path, None);
-            let file = std::fs::File::open(&path).unwrap();
-            let metadata = ParquetMetaDataReader::new().parse_and_finish(&file).unwrap();
-            let mut all = metadata.into_builder();
-            let mut group = all.take_row_groups().remove(0).into_builder();
-            let columns = group.take_columns().into_iter();
-            let columns = columns.map(|column| change(column.into_builder()).build().unwrap());
-            let group = group.set_column_metadata(columns.collect()).build().unwrap();
-            let mut bytes = std::fs::read(&path).unwrap();
-            let metadata = all.add_row_group(group).build();
-            ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().unwrap();
-            std::fs::write(&path, bytes).unwrap();
+            written_with(&path, |mut group| {
+                let columns = group.take_columns().into_iter();
+                let columns = columns.map(|column| change(column.into_builder()).build().unwrap());
+                group.set_column_metadata(columns.collect())
+            });
             let message = read(&path, "text", 1).unwrap_err().to_string();
             let expected = "a.parquet: the column \"text\" lies outside of the file";
             assert!(message.contains(expected), "{message}");
