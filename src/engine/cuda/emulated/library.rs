@@ -214,7 +214,9 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     let options = OPTIONS.join(" ");
     let mut hash = Context::new(&SHA256);
     let emulator = EMULATOR.iter().map(|(_, text)| *text);
-    for part in emulator.chain([&*text, &*element, &*options, version]) {
+    // A home folder may be shared by machines of several kinds.
+    let machine = std::env::consts::ARCH;
+    for part in emulator.chain([&*text, &*element, &*options, version, machine]) {
         hash.update(&(part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
