@@ -17,8 +17,8 @@
 //!
 //! The sources lie beside this program, if it came in an archive or a wheel. Otherwise they are those from which
 //! cargo built it: a checkout, or the folder in cargo's registry. Cargo removes what nobody has used for a month
-//! from its registry; then the copy in the newest template takes their place. If there is none, cargo downloads this
-//! version of Cloze.
+//! from its registry; then the copy in the newest template takes their place. Without such a template, cargo
+//! downloads this version of Cloze.
 //!
 //! Building one takes minutes. If it is interrupted, the next attempt continues with the crates that were compiled.
 

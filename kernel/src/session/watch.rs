@@ -1,4 +1,4 @@
-//! Runs cargo for a session template, and reports how far it is to whoever waits for the template.
+//! Runs cargo for a session template, and reports its progress to the user who waits for the template.
 
 use std::io::{BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::layout::cannot_run;
 use super::process_group;
 
-/// Whoever waits for a session template.
+/// The receiver of reports while a session template is built: a notebook, the REPL, or a terminal.
 pub trait Watch {
     /// Shows a line.
     fn say(&mut self, line: &str);

@@ -24,7 +24,7 @@ pub fn hand_over(connection_file: &Path) -> Result<bool> {
     if super::minutes().is_none() {
         return Ok(false);
     }
-    // If Rust is missing there is none; the kernel itself reports why.
+    // Without Rust no spare session can exist; the kernel itself reports what is missing.
     let place = Place::find().ok().flatten();
     let Some(mut stream) = place.and_then(|place| UnixStream::connect(place.socket).ok()) else {
         return Ok(false);
