@@ -70,13 +70,12 @@ class Place:
         self.turn()
 
     def fill(self):
-        with open(self.disk / "filler", "wb") as filler:
-            try:
+        try:
+            with open(self.disk / "filler", "wb", buffering=0) as filler:
                 while True:
                     filler.write(b"\0" * 65536)
-                    filler.flush()
-            except OSError:
-                pass
+        except OSError:
+            pass
 
     def hide(self):
         for name in ("train.tsv", "text.txt"):
