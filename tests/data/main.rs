@@ -5,5 +5,6 @@ mod common;
 
 mod pretraining_examples;
 mod pretraining_store;
+mod speedrun_text;
 mod squad;
 mod tokenizer;

@@ -1,21 +1,22 @@
 """Counts how many small mistakes the tests find.
 
-    python3 tests/deep/mutants.py FOLDER [--mutants 150] [--seed 27] [--jobs 2] [--again]
+    python3 tests/deep/mutants.py FOLDER [--mutants 150] [--seed 27] [--again]
 
-`cargo mutants --list` names every change of an operator or a function's value in AREAS. A fixed seed draws from them;
-each is made in a copy of the repository in FOLDER, where the tests of its area run until one fails, the fastest first.
-A change that does not compile is replaced by the next one. Results are appended to FOLDER/results.jsonl, and a change that stands
-there is not tried again, so that an interrupted check continues; with --again those that no test found are.
+`cargo mutants --list` names every change of an operator or a function's value in AREAS. A fixed seed draws from them.
+Most are compiled together, in a copy of the repository in FOLDER: a function that is changed holds each changed body
+beside its own, and the environment variable CLOZE_MUTANT chooses one. The others (constants, functions with an opaque
+result) are made one by one. For each, the tests of its area run until one fails, the fastest first. A change that does
+not compile is replaced by the next one. Results are appended to FOLDER/results.jsonl, and a change that stands there is
+not tried again, so that an interrupted check continues; with --again those that no test found are.
 
 The exit code is 1 if fewer than 90 % are found.
 """
 
 import argparse
 import collections
-import concurrent.futures
 import json
+import os
 import pathlib
-import queue
 import random
 import subprocess
 import sys
@@ -26,16 +27,27 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEAST = 0.9
 # A change that makes a test wait forever is found by the clock.
 PATIENCE = 900
-LIBRARY = ["--package", "cloze", "--lib"]
-RANKS = ["--package", "cloze", "--features", "mpi", "--test", "ranks"]
+# One set of features, so that everything is compiled once.
+ALL = ["--workspace", "--features", "cloze/mpi"]
+KERNEL = [*ALL, "--bin", "cloze-kernel"]
+RANKS = [*ALL, "--test", "ranks"]
+# Which change runs; none if the variable is not set.
+CHOICE = """
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub fn mutant(number: usize) -> bool {
+    static CHOSEN: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *CHOSEN.get_or_init(|| std::env::var("CLOZE_MUTANT").map_or(0, |n| n.parse().unwrap())) == number
+}
+"""
 
 
 def library(*names):
-    return [*LIBRARY, "--", *names]
+    return [*ALL, "--lib", "--", *names]
 
 
 def binary(name, *names):
-    return ["--package", "cloze", "--test", name, "--", *names]
+    return [*ALL, "--test", name, "--", *names]
 
 
 # The sources and, for each, the arguments of `cargo test`, of which one must fail.
@@ -63,8 +75,8 @@ AREAS = {
         library("train::", "tasks::", "cli::"), binary("training"), binary("command"), binary("crash"), RANKS,
     ],
     "src/files": [library("files::", "train::", "data::"), binary("crash"), binary("command")],
-    "kernel/src/session/rewrite.rs": [["--package", "cloze-kernel", "--bin", "cloze-kernel"]],
-    "kernel/src/session/outline.rs": [["--package", "cloze-kernel", "--bin", "cloze-kernel"]],
+    "kernel/src/session/rewrite.rs": [KERNEL],
+    "kernel/src/session/outline.rs": [KERNEL],
 }
 
 
@@ -84,19 +96,101 @@ def listed():
     return sorted(json.loads(done.stdout), key=lambda mutant: mutant["name"])
 
 
+def changed(tree, mutant):
+    """Returns the text of a file with a change."""
+    # The new name in its diff is the change's, not the file's.
+    patch = ["patch", "--quiet", "--output=-", mutant["file"]]
+    return subprocess.run(patch, cwd=tree, input=mutant["diff"], text=True, check=True, stdout=subprocess.PIPE).stdout
+
+
+def is_alone(mutant):
+    """Whether a change cannot stand in a function beside the unchanged body, which would be of another type."""
+    return mutant["function"] is None or "impl " in mutant["function"]["return_type"]
+
+
+def opening(function):
+    """Returns where the body of a function begins."""
+    depth = 0
+    for at, letter in enumerate(function):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "{" and depth == 0:
+            return at
+    raise ValueError(function)
+
+
+def combine(tree, numbered):
+    """Writes the sources with all these changes; returns {file: [(first line, last line, number of the change)]}."""
+    subprocess.run(["git", "checkout", "--quiet", "."], cwd=tree, check=True)
+    places, by_file = {}, collections.defaultdict(list)
+    for number, mutant in numbered.items():
+        by_file[mutant["file"]].append((number, mutant))
+    for name, mutants in by_file.items():
+        file = tree / name
+        text = file.read_text(encoding="utf-8")
+        lines = text.splitlines(keepends=True)
+        spans = {tuple((m["function"]["span"][end]["line"] for end in ("start", "end"))) for _, m in mutants}
+        functions = collections.defaultdict(list)
+        for number, mutant in mutants:
+            line = mutant["function"]["span"]["start"]["line"]
+            # A function inside of another one is changed with it.
+            functions[min(span for span in spans if span[0] <= line <= span[1])].append((number, mutant))
+        places[name], written, after = [], [], 0
+        for (first, last), changes in sorted(functions.items()):
+            written += lines[after:first - 1]
+            after = last
+            function = "".join(lines[first - 1:last])
+            at = opening(function)
+            written.append(function[:at] + "{\n")
+            for number, mutant in changes:
+                other = changed(tree, mutant).splitlines(keepends=True)
+                body = "".join(other[first - 1:last + len(other) - len(lines)])
+                body = body[opening(body):].rstrip()
+                before = "".join(written).count("\n")
+                written.append(f"if crate::mutant({number}) {body} else\n")
+                places[name].append((before + 1, before + 1 + body.count("\n"), number))
+            written.append(function[at:].rstrip() + "\n}\n")
+        file.write_text("".join(written + lines[after:]), encoding="utf-8")
+    with open(tree / "src/lib.rs", "a", encoding="utf-8") as root:
+        root.write(CHOICE)
+    with open(tree / "kernel/src/main.rs", "a", encoding="utf-8") as root:
+        root.write("\npub(crate) use cloze::mutant;\n")
+    return places
+
+
+def unfit(tree, places):
+    """Returns the changes in which the compiler finds errors, or none if everything compiles."""
+    command = ["cargo", "check", "--quiet", *ALL, "--tests", "--message-format=json"]
+    done = subprocess.run(command, cwd=tree, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    found = set()
+    for line in done.stdout.splitlines():
+        message = json.loads(line).get("message")
+        if message is None or message["level"] != "error":
+            continue
+        spans = [(span["file_name"], span["line_start"]) for span in message["spans"] if span["is_primary"]]
+        numbers = {number for file, at in spans for first, last, number in places.get(file, []) if first <= at <= last}
+        if spans and not numbers:
+            sys.exit(f"an error outside of the changes:\n{message['rendered']}")
+        found |= numbers
+    if done.returncode and not found:
+        sys.exit(done.stderr)
+    return found
+
+
 def builds(tree, arguments):
     command = [*arguments[:arguments.index("--")], "--no-run"] if "--" in arguments else [*arguments, "--no-run"]
     quiet = {"cwd": tree, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.run(["cargo", "test", "--quiet", *command], **quiet, check=False).returncode == 0
 
 
-def cargo_test(tree, arguments):
+def cargo_test(tree, arguments, number):
     """Returns "passed", "failed" (as soon as one test has), "late" or "unfit" (it does not compile), and what failed."""
     if not builds(tree, arguments):
         return "unfit", ""
-    quiet = {"cwd": tree, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     command = ["cargo", "test", *arguments]
-    tests = subprocess.Popen(command, **{**quiet, "stdout": subprocess.PIPE}, text=True, start_new_session=True)
+    tests = subprocess.Popen(
+        command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        env=os.environ | {"CLOZE_MUTANT": str(number)},
+    )
     late = threading.Event()
 
     def end():
@@ -116,29 +210,13 @@ def cargo_test(tree, arguments):
     return ("failed", what) if failed or code else ("passed", "")
 
 
-def judge(tree, mutant):
-    """Makes a change, runs the tests of its area until one fails, and takes the change back."""
-    # The new name in its diff is the change's, not the file's.
-    patch = ["patch", "--quiet", "--no-backup-if-mismatch", mutant["file"]]
-    subprocess.run(patch, cwd=tree, input=mutant["diff"], text=True, check=True)
-    try:
-        for arguments in AREAS[area(mutant)]:
-            result, what = cargo_test(tree, arguments)
-            if result != "passed":
-                return result, what
-        return "passed", ""
-    finally:
-        subprocess.run(["git", "checkout", "--quiet", "."], cwd=tree, check=True)
-
-
-def prepare(tree, head):
-    """Makes a copy of the repository and builds its tests."""
-    if not tree.exists():
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree], cwd=ROOT, check=True)
-    subprocess.run(["git", "checkout", "--quiet", "--detach", head], cwd=tree, check=True)
-    for arguments in all_tests():
-        if not builds(tree, arguments):
-            sys.exit(f"without a change, cargo test {' '.join(arguments)} does not compile")
+def judge(tree, tests, number):
+    """Runs the tests until one fails."""
+    for arguments in tests:
+        result, what = cargo_test(tree, arguments, number)
+        if result != "passed":
+            return result, what
+    return "passed", ""
 
 
 def main():
@@ -146,61 +224,73 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--mutants", type=int, default=150)
     parser.add_argument("--seed", type=int, default=27)
-    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    file = options.folder / "results.jsonl"
+    tree, file = options.folder / "tree", options.folder / "results.jsonl"
+    if not tree.exists():
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree], cwd=ROOT, check=True)
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    trees = queue.SimpleQueue()
-    for number in range(options.jobs):
-        tree = options.folder / f"tree{number}"
-        prepare(tree, head)
-        trees.put(tree)
-    known = {}
-    if not file.exists():
-        for arguments in all_tests():
-            result, what = cargo_test(options.folder / "tree0", arguments)
-            if result != "passed":
-                sys.exit(f"without a change, cargo test {what} {result}")
-    else:
-        for line in file.read_text().splitlines():
-            known[json.loads(line)["name"]] = json.loads(line)
+    subprocess.run(["git", "checkout", "--quiet", "--force", "--detach", head], cwd=tree, check=True)
     mutants = listed()
     random.Random(options.seed).shuffle(mutants)
+    # Some do not compile and are replaced.
+    drawn = dict(enumerate(mutants[:options.mutants + options.mutants // 3], 1))
+    known = {}
+    if file.exists():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            known[json.loads(line)["name"]] = json.loads(line)
 
-    def result(mutant):
+    def keep(mutant, result, tests, began):
         name = mutant["name"]
-        if name in known and not (options.again and known[name]["result"] == "passed"):
-            return known[name]["result"]
-        tree, began = trees.get(), time.time()
-        try:
-            found, tests = judge(tree, mutant)
-        finally:
-            trees.put(tree)
-        known[name] = {"name": name, "result": found, "tests": tests, "seconds": round(time.time() - began)}
+        known[name] = {"name": name, "result": result, "tests": tests, "seconds": round(time.time() - began)}
         with open(file, "a", encoding="utf-8") as results:
             results.write(json.dumps(known[name]) + "\n")
-        print(f"{found}: {name} ({known[name]['seconds']} s)", flush=True)
-        return found
+        print(f"{result}: {name} ({known[name]['seconds']} s)", flush=True)
+
+    def is_known(mutant):
+        result = known.get(mutant["name"], {}).get("result")
+        return result is not None and not (options.again and result == "passed")
+
+    together = {
+        number: mutant for number, mutant in drawn.items()
+        if not is_alone(mutant) and known.get(mutant["name"], {}).get("result") != "unfit"
+    }
+    while bad := unfit(tree, combine(tree, together)):
+        for number in bad:
+            keep(together.pop(number), "unfit", "", time.time())
+    for arguments in all_tests():
+        if not builds(tree, arguments):
+            sys.exit(f"cargo test {' '.join(arguments)} does not compile")
+    if len(known) == sum(result["result"] == "unfit" for result in known.values()):
+        for arguments in all_tests():
+            result, what = cargo_test(tree, arguments, 0)
+            if result != "passed":
+                sys.exit(f"without a change, cargo test {what} {result}")
+    wanted = [number for number in together if number <= options.mutants]
+    alone = [number for number, mutant in drawn.items() if is_alone(mutant) and number <= options.mutants]
+    wanted += [number for number in together if number > options.mutants][:options.mutants - len(wanted) - len(alone)]
+    # Those last, for they change the sources.
+    for number in [*wanted, *alone]:
+        mutant, began = drawn[number], time.time()
+        if is_known(mutant):
+            continue
+        if number in alone:
+            subprocess.run(["git", "checkout", "--quiet", "."], cwd=tree, check=True)
+            (tree / mutant["file"]).write_text(changed(tree, mutant), encoding="utf-8")
+        result, tests = judge(tree, AREAS[area(mutant)], number if number in together else 0)
+        keep(mutant, result, tests, began)
 
     counts = collections.defaultdict(collections.Counter)
-    survivors, judged, at = [], 0, 0
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        # As many as are missing, until all of them compiled.
-        while missing := min(options.mutants - judged, len(mutants) - at):
-            drawn = mutants[at:at + missing]
-            at += missing
-            for mutant, found in zip(drawn, pool.map(result, drawn)):
-                counts[area(mutant)][found] += 1
-                judged += found != "unfit"
-                if found == "passed":
-                    survivors.append(mutant["name"])
+    judged = [drawn[number] for number in [*wanted, *alone] if known[drawn[number]["name"]]["result"] != "unfit"]
+    survivors = [mutant["name"] for mutant in judged if known[mutant["name"]]["result"] == "passed"]
+    for mutant in judged:
+        counts[area(mutant)][known[mutant["name"]]["result"]] += 1
     for where, results in counts.items():
         print(where, dict(results))
     print("\n".join(["not found by a test:", *survivors]))
-    found = 1 - len(survivors) / judged
-    print(f"{len(mutants)} possible changes; of {judged}, {found:.1%} found")
+    found = 1 - len(survivors) / len(judged)
+    print(f"{len(mutants)} possible changes; of {len(judged)}, {found:.1%} found")
     sys.exit(found < LEAST)
 
 
