@@ -2,9 +2,26 @@
 //! their names, if its metadata has them as the library `datasets` writes them.
 
 use std::path::Path;
+#[cfg(feature = "parquet")]
+use std::{
+    fs::File,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
+#[cfg(feature = "parquet")]
+use ::parquet::{
+    errors::ParquetError,
+    file::{
+        metadata::ColumnChunkMetaData,
+        reader::{FileReader, SerializedFileReader},
+    },
+    record::reader::RowIter,
+    schema::types::{Type, TypePtr},
+};
 use serde_json::{Map, Value};
 
+#[cfg(feature = "parquet")]
+use crate::data::labels::listed;
 use crate::error::{Error, Result};
 
 /// The key of a file's metadata under which the library `datasets` describes its columns.
@@ -52,19 +69,8 @@ pub(super) fn rows(
     names: &[String],
     needed: usize,
 ) -> Result<impl Iterator<Item = Result<Map<String, Value>>>> {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
-    use ::parquet::file::metadata::ColumnChunkMetaData;
-    use ::parquet::file::reader::{FileReader, SerializedFileReader};
-    use ::parquet::record::reader::RowIter;
-    use ::parquet::schema::types::Type;
-
-    use crate::data::labels::listed;
-
-    let broken = move |e: ::parquet::errors::ParquetError| {
-        Error::file(path, format!("is no Parquet file: {e}"))
-    };
-    let file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
+    let broken = move |e| broken(path, e);
+    let file = File::open(path).map_err(|e| Error::io(path, e))?;
     let length = file.metadata().map_err(|e| Error::io(path, e))?.len();
     let reader = SerializedFileReader::new(file).map_err(broken)?;
     // The reader would return as many rows as are stated, empty ones if there are no others.
@@ -99,15 +105,18 @@ pub(super) fn rows(
     }
     let chosen = schema.get_fields().iter();
     let chosen = chosen.filter(|field| names.iter().any(|name| name == field.name())).cloned();
-    let chosen = Type::group_type_builder(schema.name()).with_fields(chosen.collect()).build();
+    let chosen: Vec<_> = chosen.collect();
+    let checked = catch_unwind(AssertUnwindSafe(|| check_dictionaries(&reader, &chosen, path)));
+    checked.unwrap_or_else(|_| Err(broken(damaged())))?;
     let rows = RowIter::from_file_into(Box::new(reader));
+    let chosen = Type::group_type_builder(schema.name()).with_fields(chosen).build();
     let mut rows = Some(rows.project(Some(chosen.map_err(broken)?)).map_err(broken)?);
     let next = move || {
         // The reader panics at some damages inside of a column, such as a missing dictionary.
         let next = catch_unwind(AssertUnwindSafe(|| rows.as_mut()?.next()));
         next.unwrap_or_else(|_| {
             rows = None;
-            Some(Err(::parquet::errors::ParquetError::General("a column is damaged".into())))
+            Some(Err(damaged()))
         })
     };
     Ok(std::iter::from_fn(next).map(move |row| match row.map_err(broken)?.to_json_value() {
@@ -123,6 +132,51 @@ pub(super) fn rows(
             Err(Error::file(path, format!("holds a row that is no group of columns: {other}")))
         }
     }))
+}
+
+/// Returns an error if a dictionary of one of these columns states more values than its bytes can hold: the reader would
+/// reserve memory for all of them.
+#[cfg(feature = "parquet")]
+fn check_dictionaries(
+    reader: &SerializedFileReader<File>,
+    columns: &[TypePtr],
+    path: &Path,
+) -> Result<()> {
+    let broken = |e| broken(path, e);
+    for (at, group) in reader.metadata().row_groups().iter().enumerate() {
+        let pages = reader.get_row_group(at).map_err(broken)?;
+        for (at, column) in group.columns().iter().enumerate() {
+            let name = column.column_path();
+            if !columns.iter().any(|field| Some(field.name()) == name.parts().first().map(|n| &**n))
+            {
+                continue;
+            }
+            let mut pages = pages.get_column_page_reader(at).map_err(broken)?;
+            while let Some(page) = pages.peek_next_page().map_err(broken)? {
+                if !page.is_dict {
+                    pages.skip_next_page().map_err(broken)?;
+                    continue;
+                }
+                let page = pages.get_next_page().map_err(broken)?;
+                if page.is_some_and(|page| page.num_values() as usize > page.buffer().len()) {
+                    let message = format!("the dictionary of the column {name} is damaged");
+                    return Err(Error::file(path, message));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(feature = "parquet")]
+fn broken(path: &Path, error: ParquetError) -> Error {
+    Error::file(path, format!("is no Parquet file: {error}"))
+}
+
+/// The error of a column at which the reader panics.
+#[cfg(feature = "parquet")]
+fn damaged() -> ParquetError {
+    ParquetError::General("a column is damaged".into())
 }
 
 /// Returns an error: this build does not read Parquet.
@@ -273,9 +327,10 @@ mod tests {
         assert!(refused > 100, "{refused}");
     }
 
-    /// Writes the two rows with other metadata.
+    /// Writes the two rows, these bytes and other metadata.
     fn written_with(
         path: &std::path::Path,
+        more: &[u8],
         change: impl Fn(RowGroupMetaDataBuilder) -> RowGroupMetaDataBuilder,
     ) {
         written(path, None);
@@ -285,8 +340,56 @@ mod tests {
         let group = all.take_row_groups().remove(0).into_builder();
         let metadata = all.add_row_group(change(group).build().unwrap()).build();
         let mut bytes = std::fs::read(path).unwrap();
+        bytes.extend(more);
         ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().unwrap();
         std::fs::write(path, bytes).unwrap();
+    }
+
+    fn with_columns(
+        mut group: RowGroupMetaDataBuilder,
+        change: impl Fn(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder,
+    ) -> RowGroupMetaDataBuilder {
+        let columns = group.take_columns().into_iter();
+        let columns = columns.map(|column| change(column.into_builder()).build().unwrap());
+        group.set_column_metadata(columns.collect())
+    }
+
+    /// Fuzzing found that the reader reserved 43 GB for a file of 1,630 bytes.
+    #[test]
+    fn a_dictionary_that_states_more_values_than_it_holds_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        written(&path, None);
+        let place = std::fs::metadata(&path).unwrap().len() as i64;
+        // Thrift's compact form of a page's header: a dictionary of 8 bytes, with plain values, of which
+        // there are 2 or 2^30; then these bytes, an empty text and no further one.
+        for (count, expected) in [
+            (vec![4], None),
+            (
+                vec![0x80, 0x80, 0x80, 0x80, 8],
+                Some("a.parquet: the dictionary of the column \"text\""),
+            ),
+        ] {
+            let mut page = vec![0x15, 4, 0x15, 16, 0x15, 16, 0x4c, 0x15];
+            page.extend(count);
+            page.extend([0x15, 0, 0, 0]);
+            page.extend([0; 8]);
+            let size = page.len() as i64;
+            written_with(&path, &page, |group| {
+                with_columns(group, |column| {
+                    let column = column.set_dictionary_page_offset(Some(place));
+                    column.set_data_page_offset(place).set_total_compressed_size(size)
+                })
+            });
+            let error = read(&path, "text", 1).err().map(|error| error.to_string());
+            match expected {
+                Some(expected) => {
+                    assert!(error.as_deref().unwrap().contains(expected), "{error:?}")
+                }
+                // It has no data.
+                None => assert!(error.is_none_or(|e| !e.contains("dictionary")), "two values"),
+            }
+        }
     }
 
     /// A small file would keep the reader busy for hours.
@@ -294,10 +397,10 @@ mod tests {
     fn more_rows_than_the_file_can_hold_are_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        written_with(&path, |group| group.set_num_rows(2));
+        written_with(&path, &[], |group| group.set_num_rows(2));
         assert_eq!(read(&path, "text", 1).unwrap().len(), 2);
         for rows in [1 << 40, i64::MAX, -1] {
-            written_with(&path, |group| group.set_num_rows(rows));
+            written_with(&path, &[], |group| group.set_num_rows(rows));
             let message = read(&path, "text", 1).unwrap_err().to_string();
             assert!(message.contains("a.parquet: its "), "{message}");
             assert!(message.contains("cannot hold the number of rows"), "{message}");
@@ -317,11 +420,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
         for change in changes {
-            written_with(&path, |mut group| {
-                let columns = group.take_columns().into_iter();
-                let columns = columns.map(|column| change(column.into_builder()).build().unwrap());
-                group.set_column_metadata(columns.collect())
-            });
+            written_with(&path, &[], |group| with_columns(group, change));
             let message = read(&path, "text", 1).unwrap_err().to_string();
             let expected = "a.parquet: the column \"text\" lies outside of the file";
             assert!(message.contains(expected), "{message}");
