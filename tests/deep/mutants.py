@@ -110,12 +110,13 @@ def is_alone(mutant):
 
 def opening(function):
     """Returns where the body of a function begins."""
-    depth = 0
-    for at, letter in enumerate(function):
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "{" and depth == 0:
-            return at
-    raise ValueError(function)
+    depth, at = 0, 0
+    while function[at] != "{" or depth:
+        # Comments come before it.
+        at = function.index("\n", at) if function.startswith("//", at) else at
+        depth += (function[at] in "([") - (function[at] in ")]")
+        at += 1
+    return at
 
 
 def combine(tree, numbered):
