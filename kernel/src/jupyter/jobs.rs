@@ -108,8 +108,10 @@ impl Notice {
     pub fn sink(self: &Arc<Self>) -> Sink {
         let notice = Arc::clone(self);
         Arc::new(move |event| {
-            if let Event::Stream { text, .. } = &event {
-                cloze::note!("{}", text.trim_end());
+            match &event {
+                Event::Stream { text, .. } => cloze::note!("{}", text.trim_end()),
+                Event::Display { content, id: None } => cloze::note!("{}", content.plain()),
+                _ => {}
             }
             let mut state = lock(&notice.state);
             match &state.1 {

@@ -68,6 +68,7 @@ fn above_the_prompt(printer: impl ExternalPrinter + Send + 'static) -> Sink {
         let (printer, shown) = &mut *lock(&state);
         let text = match event {
             Event::Stream { text, .. } => text,
+            Event::Display { content, id: None } => format!("{}\n", content.plain()),
             // A line above the prompt cannot be replaced.
             Event::Display { content, .. } | Event::Update { content, .. }
                 if shown.is_none_or(|shown| shown.elapsed() >= LINE_INTERVAL) =>

@@ -50,7 +50,7 @@ pub fn serve(
             }
         }
         Err(message) => {
-            user.say(&message);
+            sink(Event::Stream { stream: Stream::Stderr, text: format!("{message}\n") });
             while let Some(work) = inbox.next() {
                 work(Err(&message));
             }
@@ -70,7 +70,8 @@ struct User<'a> {
 
 impl Watch for User<'_> {
     fn say(&mut self, line: &str) {
-        (self.sink)(Event::Stream { stream: Stream::Stderr, text: format!("{line}\n") });
+        // Not on standard error, which notebooks paint like an error.
+        (self.sink)(Event::Display { content: Content::text(line.to_owned()), id: None });
     }
 
     fn progress(&mut self, line: &str) {

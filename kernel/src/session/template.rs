@@ -202,6 +202,7 @@ impl Template {
 fn lock(path: &Path, watch: &mut dyn Watch) -> Result<File> {
     let lock = File::create(path).map_err(|source| Error::io(path, source))?;
     let began = Instant::now();
+    let mut reported = None;
     loop {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
@@ -209,7 +210,12 @@ fn lock(path: &Path, watch: &mut dyn Watch) -> Result<File> {
             Err(TryLockError::WouldBlock) => {
                 let state =
                     "another process prepares the library that all sessions share: waiting for it";
-                watch.progress(&watch::since(began, state));
+                let line = watch::since(began, state);
+                // It changes every second.
+                if reported.as_ref() != Some(&line) {
+                    watch.progress(&line);
+                    reported = Some(line);
+                }
                 std::thread::sleep(watch::INTERVAL);
             }
             Err(TryLockError::Error(source)) => return Err(Error::io(path, source)),
