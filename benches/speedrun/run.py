@@ -3,17 +3,20 @@
     python3 benches/speedrun/run.py prepare --data DIR --work DIR
     python3 benches/speedrun/run.py train NAME --work DIR [--minutes 60] [--seed 1] [-- OPTIONS of cloze pretrain]
     python3 benches/speedrun/run.py train NAME --work DIR --torch PYTHON [..] [-- OPTIONS of peers/torch_pretrain.py]
+    python3 benches/speedrun/run.py search --work DIR [--minutes 10]
     python3 benches/speedrun/run.py tasks NAME --work DIR --data DIR [--seed 1]
     python3 benches/speedrun/run.py table [--minutes 60]
 
 `prepare` makes the text, its vocabulary and a token store in --work, once. `train` trains within the time, measures the
 model, which stays in WORK/NAME-MINUTES-SEED, and adds a line to results.jsonl. `tasks` fine-tunes that model and adds
-the scores.
+the scores. `search` trains every line of candidates.txt that has no result yet. In options `--shape 4x192` is a model of
+4 layers, 192 wide, with heads of 64 and positions for 128 tokens.
 """
 
 import argparse
 import datetime
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -24,6 +27,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS = HERE / "results.jsonl"
+CANDIDATES = HERE / "candidates.txt"
 PIECES, SEQ = 8000, 128
 # Seconds that are trained to find out how many steps fit into the time, and the share of the time that is planned:
 # on a shared machine no two runs have the same speed.
@@ -73,9 +77,31 @@ def prepare(options):
     print(json.dumps(counts))
 
 
+def shaped(options):
+    """Returns the options with the size in place of the shape."""
+    words = options.options
+    if "--shape" not in words:
+        return words
+    at = words.index("--shape")
+    layers, hidden = map(int, words[at + 1].split("x"))
+    size = {"layers": layers, "hidden": hidden, "heads": max(2, hidden // 64), "intermediate": 4 * hidden, "positions": SEQ}
+    rest = words[:at] + words[at + 2:]
+    if options.torch:
+        return [word for name, value in size.items() for word in (f"--{name}", value)] + rest
+    config = options.work / f"{words[at + 1]}.json"
+    # As Cloze's narrow models.
+    config.write_text(json.dumps({
+        "model_type": "bert", "num_hidden_layers": layers, "hidden_size": hidden,
+        "num_attention_heads": size["heads"], "intermediate_size": size["intermediate"],
+        "max_position_embeddings": SEQ, "vocab_size": PIECES, "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0, "initializer_range": 0.9 / math.sqrt(hidden),
+    }), encoding="utf-8")
+    return ["--size", config, *rest]
+
+
 def pretrain(options, out, steps, evaluate, more=()):
     command = [options.cloze, "pretrain", "--store", options.work / "store", "--held-out", options.work / "held-out.txt"]
-    command += ["--seq", SEQ, "--dtype", "bf16", "--seed", options.seed, *options.options, *more]
+    command += ["--seq", SEQ, "--dtype", "bf16", "--seed", options.seed, *shaped(options), *more]
     command += ["--out", out, "--overwrite", "--json", "--save-every", 0, "--steps", steps]
     return call([*command, "--eval-every", evaluate])
 
@@ -117,7 +143,7 @@ def train(options):
     if options.torch:
         command = [options.torch, ROOT / "benches/peers/torch_pretrain.py", "--text", options.work / "train.txt"]
         command += ["--vocab", options.work / "vocab.txt", "--out", folder, "--seconds", seconds, "--seed", options.seed]
-        trained = call([*command, "--threads", os.cpu_count(), *options.options])
+        trained = call([*command, "--threads", os.cpu_count(), *shaped(options)])
     else:
         steps = steps_in(options, folder, seconds)
         summary = pretrain(options, folder, steps, max(1, steps // 10))
@@ -128,9 +154,23 @@ def train(options):
         "seed": options.seed, "options": " ".join(options.options), **trained, **measure(options, folder),
         "date": datetime.date.today().isoformat(), "processor": processor(), "comment": options.comment,
     }
-    with open(RESULTS, "a", encoding="utf-8") as results:
-        results.write(json.dumps(result) + "\n")
+    with open(RESULTS, "a", encoding="utf-8") as file:
+        file.write(json.dumps(result) + "\n")
     print(json.dumps(result))
+
+
+def results():
+    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def search(options):
+    done = {(line["name"], line["minutes"], line["seed"]) for line in results()}
+    for line in CANDIDATES.read_text(encoding="utf-8").splitlines():
+        options.name, separator, words = line.partition(":")
+        options.options = words.split()
+        if separator and (options.name, options.minutes, options.seed) not in done:
+            train(options)
 
 
 def tasks(options):
@@ -148,7 +188,7 @@ def tasks(options):
                 found.append(call([*command, *more, "--out", out, "--overwrite", "--json"])["dev"][metric])
         scores[name] = statistics.mean(found)
         print(f"{name}: {scores[name]:.4f}", file=sys.stderr, flush=True)
-    lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+    lines = results()
     for line in lines:
         if (line["name"], line["minutes"], line["seed"]) == (options.name, options.minutes, options.seed):
             line["tasks"] = scores | {"mean": statistics.mean(scores.values())}
@@ -156,9 +196,8 @@ def tasks(options):
 
 
 def table(options):
-    lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
     rows = {}
-    for line in lines:
+    for line in results():
         if line["minutes"] == options.minutes:
             rows.setdefault((line["name"], line["program"]), []).append(line)
 
@@ -181,7 +220,7 @@ def main():
     arguments = sys.argv[1:]
     at = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["prepare", "train", "tasks", "table"])
+    parser.add_argument("command", choices=["prepare", "train", "search", "tasks", "table"])
     parser.add_argument("name", nargs="?")
     parser.add_argument("--cloze", type=pathlib.Path, default=ROOT / "target/release/cloze")
     parser.add_argument("--torch", type=pathlib.Path, help="a Python with torch and transformers, which trains")
@@ -192,11 +231,13 @@ def main():
     parser.add_argument("--comment", default="", help="what the result should be read with")
     options = parser.parse_args(arguments[:at])
     options.options = arguments[at + 1:]
-    needed = {"prepare": ["data", "work"], "train": ["name", "work"], "tasks": ["name", "work", "data"], "table": []}
+    needed = {"prepare": ["data", "work"], "train": ["name", "work"], "search": ["work"], "table": [],
+              "tasks": ["name", "work", "data"]}
     for name in needed[options.command]:
         if getattr(options, name) is None:
             parser.error(f"{options.command} needs {'NAME' if name == 'name' else '--' + name}")
-    {"prepare": prepare, "train": train, "tasks": tasks, "table": table}[options.command](options)
+    commands = {"prepare": prepare, "train": train, "search": search, "tasks": tasks, "table": table}
+    commands[options.command](options)
 
 
 if __name__ == "__main__":
