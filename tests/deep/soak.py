@@ -178,7 +178,9 @@ def main():
         place = Place(pathlib.Path(folder), dice)
         try:
             base = pathlib.Path(folder) / "base"
-            pretrain = [cloze, "pretrain", "--text", place.data / "text.txt", "--save-every", "5", "--eval-every", "20"]
+            # One phase: longer sequences in a second one take more memory.
+            pretrain = [cloze, "pretrain", "--text", place.data / "text.txt", "--seq", "40", "--save-every", "5",
+                        "--eval-every", "20"]
             assert go([*pretrain, "--steps", "20", "--out", base], place, None, counts, growth)
             finetune = [cloze, "finetune", "sst-2", "--data", place.data, "--model", base, "--epochs", "60",
                         "--batch", "4", "--save-every", "10", "--seeds", "2", "--keep-best"]

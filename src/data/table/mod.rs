@@ -8,6 +8,10 @@
 
 mod files;
 mod layout;
+#[cfg(feature = "parquet")]
+mod parquet;
+#[cfg(not(feature = "parquet"))]
+#[path = "parquet/absent.rs"]
 mod parquet;
 #[cfg(test)]
 mod tests;

@@ -1,39 +1,24 @@
 //! Rows of a Parquet file, as JSON objects of the wanted columns. Classes that the file keeps as numbers have
 //! their names, if its metadata has them as the library `datasets` writes them.
 
-use std::path::Path;
-#[cfg(feature = "parquet")]
-use std::{
-    fs::File,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+mod damage;
 
-#[cfg(feature = "parquet")]
-use ::parquet::{
-    errors::ParquetError,
-    file::{
-        metadata::ColumnChunkMetaData,
-        reader::{FileReader, SerializedFileReader},
-    },
-    record::reader::RowIter,
-    schema::types::{Type, TypePtr},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use ::parquet::file::reader::FileReader;
+use ::parquet::record::reader::RowIter;
+use ::parquet::schema::types::Type;
 use serde_json::{Map, Value};
 
-#[cfg(feature = "parquet")]
 use crate::data::labels::listed;
 use crate::error::{Error, Result};
+use damage::{broken, check_dictionaries, damaged};
 
 /// The key of a file's metadata under which the library `datasets` describes its columns.
-#[cfg(feature = "parquet")]
 const FEATURES: &str = "huggingface";
 
-/// The most rows for each byte of a file. Repeated values take little space, but useful data repeats less than this.
-#[cfg(feature = "parquet")]
-const ROWS_PER_BYTE: u64 = 256;
-
 /// Returns the descriptions of columns in that metadata; none if they are not as expected.
-#[cfg(feature = "parquet")]
 fn features(stored: &str) -> Map<String, Value> {
     let mut stored: Value = serde_json::from_str(stored).unwrap_or_default();
     match stored.pointer_mut("/info/features").map(Value::take) {
@@ -44,7 +29,6 @@ fn features(stored: &str) -> Map<String, Value> {
 
 /// Replaces numbers of classes by the names that the column's description has for them, also in lists. A number
 /// without a name, such as the -1 of hidden labels, becomes null.
-#[cfg(feature = "parquet")]
 fn name_classes(value: &mut Value, feature: &Value) {
     let list = || feature.get(0).or_else(|| feature.get("feature"));
     match value {
@@ -63,35 +47,13 @@ fn name_classes(value: &mut Value, feature: &Value) {
 }
 
 /// Reads the columns of these names, of which the first `needed` must exist.
-#[cfg(feature = "parquet")]
 pub(super) fn rows(
     path: &Path,
     names: &[String],
     needed: usize,
 ) -> Result<impl Iterator<Item = Result<Map<String, Value>>>> {
     let broken = move |e| broken(path, e);
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
-    let length = file.metadata().map_err(|e| Error::io(path, e))?.len();
-    let reader = SerializedFileReader::new(file).map_err(broken)?;
-    // The reader would return as many rows as are stated, empty ones if there are no others.
-    let mut groups = reader.metadata().row_groups().iter();
-    let rows = groups
-        .try_fold(0_u64, |rows, group| rows.checked_add(u64::try_from(group.num_rows()).ok()?));
-    if rows.is_none_or(|rows| rows / ROWS_PER_BYTE >= length) {
-        let message = format!("its {length} bytes cannot hold the number of rows that it states");
-        return Err(Error::file(path, message));
-    }
-    // The reader would panic at a negative number and reserve memory for any size.
-    let mut columns = reader.metadata().row_groups().iter().flat_map(|group| group.columns());
-    let outside = |column: &ColumnChunkMetaData| {
-        let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
-        let end = start.checked_add(column.compressed_size());
-        start < 0 || column.compressed_size() < 0 || end.is_none_or(|end| end as u64 > length)
-    };
-    if let Some(column) = columns.find(|column| outside(column)) {
-        let message = format!("the column {} lies outside of the file", column.column_path());
-        return Err(Error::file(path, message));
-    }
+    let reader = damage::open(path)?;
     let metadata = reader.metadata().file_metadata();
     let schema = metadata.schema().clone();
     let stored = metadata.key_value_metadata().into_iter().flatten();
@@ -104,8 +66,8 @@ pub(super) fn rows(
         return Err(Error::file(path, format!("there is no column {missing}; there are {there}")));
     }
     let chosen = schema.get_fields().iter();
-    let chosen = chosen.filter(|field| names.iter().any(|name| name == field.name())).cloned();
-    let chosen: Vec<_> = chosen.collect();
+    let chosen = chosen.filter(|field| names.iter().any(|name| name == field.name()));
+    let chosen: Vec<_> = chosen.cloned().collect();
     let checked = catch_unwind(AssertUnwindSafe(|| check_dictionaries(&reader, &chosen, path)));
     checked.unwrap_or_else(|_| Err(broken(damaged())))?;
     let rows = RowIter::from_file_into(Box::new(reader));
@@ -134,64 +96,7 @@ pub(super) fn rows(
     }))
 }
 
-/// Returns an error if a dictionary of one of these columns states more values than its bytes can hold: the reader would
-/// reserve memory for all of them.
-#[cfg(feature = "parquet")]
-fn check_dictionaries(
-    reader: &SerializedFileReader<File>,
-    columns: &[TypePtr],
-    path: &Path,
-) -> Result<()> {
-    let broken = |e| broken(path, e);
-    for (at, group) in reader.metadata().row_groups().iter().enumerate() {
-        let pages = reader.get_row_group(at).map_err(broken)?;
-        for (at, column) in group.columns().iter().enumerate() {
-            let name = column.column_path();
-            if !columns.iter().any(|field| Some(field.name()) == name.parts().first().map(|n| &**n))
-            {
-                continue;
-            }
-            let mut pages = pages.get_column_page_reader(at).map_err(broken)?;
-            while let Some(page) = pages.peek_next_page().map_err(broken)? {
-                if !page.is_dict {
-                    pages.skip_next_page().map_err(broken)?;
-                    continue;
-                }
-                let page = pages.get_next_page().map_err(broken)?;
-                if page.is_some_and(|page| page.num_values() as usize > page.buffer().len()) {
-                    let message = format!("the dictionary of the column {name} is damaged");
-                    return Err(Error::file(path, message));
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-#[cfg(feature = "parquet")]
-fn broken(path: &Path, error: ParquetError) -> Error {
-    Error::file(path, format!("is no Parquet file: {error}"))
-}
-
-/// The error of a column at which the reader panics.
-#[cfg(feature = "parquet")]
-fn damaged() -> ParquetError {
-    ParquetError::General("a column is damaged".into())
-}
-
-/// Returns an error: this build does not read Parquet.
-#[cfg(not(feature = "parquet"))]
-pub(super) fn rows(
-    path: &Path,
-    _names: &[String],
-    _needed: usize,
-) -> Result<std::iter::Empty<Result<Map<String, Value>>>> {
-    let message =
-        "is a Parquet file, which Cloze reads only if it is built with the feature parquet";
-    Err(Error::file(path, message))
-}
-
-#[cfg(all(test, feature = "parquet"))]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
@@ -354,42 +259,48 @@ mod tests {
         group.set_column_metadata(columns.collect())
     }
 
+    /// Writes the two rows, with this page in the place of every column's own.
+    fn written_with_page(path: &std::path::Path, page: &[u8]) {
+        written(path, None);
+        let place = std::fs::metadata(path).unwrap().len() as i64;
+        written_with(path, page, |group| {
+            with_columns(group, |column| {
+                let column = column.set_dictionary_page_offset(Some(place));
+                column.set_data_page_offset(place).set_total_compressed_size(page.len() as i64)
+            })
+        });
+    }
+
     /// Fuzzing found that the reader reserved 43 GB for a file of 1,630 bytes.
     #[test]
     fn a_dictionary_that_states_more_values_than_it_holds_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        written(&path, None);
-        let place = std::fs::metadata(&path).unwrap().len() as i64;
-        // Thrift's compact form of a page's header: a dictionary of 8 bytes, with plain values, of which
-        // there are 2 or 2^30; then these bytes, an empty text and no further one.
-        for (count, expected) in [
-            (vec![4], None),
-            (
-                vec![0x80, 0x80, 0x80, 0x80, 8],
-                Some("a.parquet: the dictionary of the column \"text\""),
-            ),
-        ] {
-            let mut page = vec![0x15, 4, 0x15, 16, 0x15, 16, 0x4c, 0x15];
-            page.extend(count);
-            page.extend([0x15, 0, 0, 0]);
-            page.extend([0; 8]);
-            let size = page.len() as i64;
-            written_with(&path, &page, |group| {
-                with_columns(group, |column| {
-                    let column = column.set_dictionary_page_offset(Some(place));
-                    column.set_data_page_offset(place).set_total_compressed_size(size)
-                })
-            });
-            let error = read(&path, "text", 1).err().map(|error| error.to_string());
-            match expected {
-                Some(expected) => {
-                    assert!(error.as_deref().unwrap().contains(expected), "{error:?}")
-                }
-                // It has no data.
-                None => assert!(error.is_none_or(|e| !e.contains("dictionary")), "two values"),
-            }
-        }
+        // Thrift's compact form of a page's header: a dictionary of 8 bytes, with 2 or 2^30 plain values.
+        let page = |count: &[u8]| {
+            let header = [0x15, 4, 0x15, 16, 0x15, 16, 0x4c, 0x15];
+            [&header[..], count, &[0x15, 0, 0, 0], &[0; 8]].concat()
+        };
+        written_with_page(&path, &page(&[0x80, 0x80, 0x80, 0x80, 8]));
+        let message = read(&path, "text", 1).unwrap_err().to_string();
+        let expected = "a.parquet: the dictionary of the column \"text\" is damaged";
+        assert!(message.contains(expected), "{message}");
+        // Two empty texts, but no page of data.
+        written_with_page(&path, &page(&[4]));
+        assert!(
+            read(&path, "text", 1).map_or_else(|e| !e.to_string().contains(expected), |_| true)
+        );
+    }
+
+    /// The reader skipped every one of them at the end of the file, with a call of the system.
+    #[test]
+    fn a_list_of_more_elements_than_the_file_holds_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        // A header that begins with a field of number 15: 2^31 - 1 numbers of 16 bytes.
+        written_with_page(&path, &[0xf9, 0xfd, 0xff, 0xff, 0xff, 0xff, 7]);
+        let message = read(&path, "text", 1).unwrap_err().to_string();
+        assert!(message.contains("a.parquet: is no Parquet file"), "{message}");
     }
 
     /// A small file would keep the reader busy for hours.
