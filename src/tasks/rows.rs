@@ -214,3 +214,17 @@ impl Dataset for Read {
         Ok(Answers { documents: vec![(self.submission.clone(), text)], lines })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_predicted_similarities_have_limits() {
+        assert_eq!(limits("sts-b"), Some([0.0, 5.0]));
+        assert_eq!((limits("cola"), limits("custom")), (None, None));
+        let limited = |value| limited(value, limits("sts-b"));
+        assert_eq!([-0.1, 2.5, 5.1].map(limited), [0.0, 2.5, 5.0]);
+        assert_eq!(super::limited(5.1, None), 5.1);
+    }
+}

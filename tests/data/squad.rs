@@ -125,6 +125,27 @@ fn an_answer_that_normalises_to_nothing_counts_as_in_the_script_of_its_version()
 }
 
 #[test]
+fn a_prediction_is_empty_only_above_the_threshold() {
+    let folder = tempfile::tempdir().unwrap();
+    let answers = json!([{"text": "x", "answer_start": 0}]);
+    let questions = json!([{"id": "a", "question": "?", "answers": answers}]);
+    let data =
+        json!({"data": [{"title": "t", "paragraphs": [{"context": "x", "qas": questions}]}]});
+    let file = |name: &str, value: Value| write_file(folder.path(), name, &value);
+    let [data, predictions, numbers] = [
+        file("data.json", data),
+        file("predictions.json", json!({"a": "x"})),
+        file("na.json", json!({"a": 0.5})),
+    ];
+    for (threshold, exact) in [("0.49", 0.0), ("0.5", 100.0), ("0.51", 100.0)] {
+        let args = ["score", "squad", "--json", "--data", text(&data), "--predictions"];
+        let more = [text(&predictions), "--na-prob", text(&numbers), "--na-prob-thresh", threshold];
+        let scores = json(&succeeds([&args[..], &more].concat()));
+        assert_eq!(scores["exact"].as_f64(), Some(exact), "{threshold}");
+    }
+}
+
+#[test]
 fn files_that_do_not_match_are_reported_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let run = &scores()["runs"][1];

@@ -20,6 +20,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -96,11 +97,32 @@ def listed():
     return sorted(json.loads(done.stdout), key=lambda mutant: mutant["name"])
 
 
+def output(tree, command, **more):
+    return subprocess.run(command, cwd=tree, text=True, check=True, stdout=subprocess.PIPE, **more).stdout
+
+
+def original(tree, name):
+    return output(tree, ["git", "show", f"HEAD:{name}"])
+
+
 def changed(tree, mutant):
     """Returns the text of a file with a change."""
-    # The new name in its diff is the change's, not the file's.
-    patch = ["patch", "--quiet", "--output=-", mutant["file"]]
-    return subprocess.run(patch, cwd=tree, input=mutant["diff"], text=True, check=True, stdout=subprocess.PIPE).stdout
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
+        file.write(original(tree, mutant["file"]))
+        file.flush()
+        # The new name in its diff is the change's, not the file's.
+        return output(tree, ["patch", "--quiet", "--output=-", file.name], input=mutant["diff"])
+
+
+def write(tree, texts):
+    """Gives these files these texts and all others their own; one that is as it should be isn't compiled again."""
+    for name in output(tree, ["git", "diff", "--name-only"]).split():
+        if name not in texts:
+            output(tree, ["git", "checkout", "--quiet", name])
+    for name, text in texts.items():
+        file = tree / name
+        if file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
 
 
 def is_alone(mutant):
@@ -121,14 +143,11 @@ def opening(function):
 
 def combine(tree, numbered):
     """Writes the sources with all these changes; returns {file: [(first line, last line, number of the change)]}."""
-    subprocess.run(["git", "checkout", "--quiet", "."], cwd=tree, check=True)
-    places, by_file = {}, collections.defaultdict(list)
+    texts, places, by_file = {}, {}, collections.defaultdict(list)
     for number, mutant in numbered.items():
         by_file[mutant["file"]].append((number, mutant))
     for name, mutants in by_file.items():
-        file = tree / name
-        text = file.read_text(encoding="utf-8")
-        lines = text.splitlines(keepends=True)
+        lines = original(tree, name).splitlines(keepends=True)
         spans = {tuple((m["function"]["span"][end]["line"] for end in ("start", "end"))) for _, m in mutants}
         functions = collections.defaultdict(list)
         for number, mutant in mutants:
@@ -150,11 +169,10 @@ def combine(tree, numbered):
                 written.append(f"if crate::mutant({number}) {body} else\n")
                 places[name].append((before + 1, before + 1 + body.count("\n"), number))
             written.append(function[at:].rstrip() + "\n}\n")
-        file.write_text("".join(written + lines[after:]), encoding="utf-8")
-    with open(tree / "src/lib.rs", "a", encoding="utf-8") as root:
-        root.write(CHOICE)
-    with open(tree / "kernel/src/main.rs", "a", encoding="utf-8") as root:
-        root.write("\npub(crate) use cloze::mutant;\n")
+        texts[name] = "".join(written + lines[after:])
+    texts["src/lib.rs"] = original(tree, "src/lib.rs") + CHOICE
+    texts["kernel/src/main.rs"] = original(tree, "kernel/src/main.rs") + "\npub(crate) use cloze::mutant;\n"
+    write(tree, texts)
     return places
 
 
@@ -231,8 +249,9 @@ def main():
     tree, file = options.folder / "tree", options.folder / "results.jsonl"
     if not tree.exists():
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree], cwd=ROOT, check=True)
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    subprocess.run(["git", "checkout", "--quiet", "--force", "--detach", head], cwd=tree, check=True)
+    head = output(ROOT, ["git", "rev-parse", "HEAD"])
+    if output(tree, ["git", "rev-parse", "HEAD"]) != head:
+        output(tree, ["git", "checkout", "--quiet", "--force", "--detach", head.strip()])
     mutants = listed()
     random.Random(options.seed).shuffle(mutants)
     # Some do not compile and are replaced.
@@ -271,16 +290,24 @@ def main():
     wanted = [number for number in together if number <= options.mutants]
     alone = [number for number, mutant in drawn.items() if is_alone(mutant) and number <= options.mutants]
     wanted += [number for number in together if number > options.mutants][:options.mutants - len(wanted) - len(alone)]
-    # Those last, for they change the sources.
-    for number in [*wanted, *alone]:
+
+    def is_found(number, tests, of, is_last=True):
+        """Tries a change; the result is kept unless more tests may find it."""
         mutant, began = drawn[number], time.time()
-        if is_known(mutant):
-            continue
-        if number in alone:
-            subprocess.run(["git", "checkout", "--quiet", "."], cwd=tree, check=True)
-            (tree / mutant["file"]).write_text(changed(tree, mutant), encoding="utf-8")
-        result, tests = judge(tree, AREAS[area(mutant)], number if number in together else 0)
-        keep(mutant, result, tests, began)
+        result, test = judge(tree, tests, of)
+        if is_last or result != "passed":
+            keep(mutant, result, test, began)
+        return result != "passed"
+
+    # The first tests find most changes in seconds.
+    left = [number for number in wanted if not is_known(drawn[number])]
+    left = [number for number in left if not is_found(number, AREAS[area(drawn[number])][:1], number, is_last=False)]
+    for number in left:
+        is_found(number, AREAS[area(drawn[number])][1:], number)
+    for number in alone:
+        if not is_known(mutant := drawn[number]):
+            write(tree, {mutant["file"]: changed(tree, mutant)})
+            is_found(number, AREAS[area(mutant)], 0)
 
     counts = collections.defaultdict(collections.Counter)
     judged = [drawn[number] for number in [*wanted, *alone] if known[drawn[number]["name"]]["result"] != "unfit"]
