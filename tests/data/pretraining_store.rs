@@ -68,6 +68,9 @@ impl Case {
 
     fn prepare(&self, name: &str, shard_bytes: u64) -> Size {
         let preparation = self.begin(name, shard_bytes);
+        let files = fs::read_dir(&self.text).unwrap();
+        let sizes = files.map(|file| file.unwrap().metadata().unwrap().len());
+        assert_eq!(preparation.bytes(), sizes.sum::<u64>());
         assert!(preparation.write((0, 1), &Progress::default(), &|| false).unwrap());
         preparation.finish().unwrap()
     }

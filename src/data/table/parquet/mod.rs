@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::data::labels::listed;
 use crate::error::{Error, Result};
-use damage::{broken, check_dictionaries, damaged};
+use damage::broken;
 
 /// The key of a file's metadata under which the library `datasets` describes its columns.
 const FEATURES: &str = "huggingface";
@@ -68,8 +68,7 @@ pub(super) fn rows(
     let chosen = schema.get_fields().iter();
     let chosen = chosen.filter(|field| names.iter().any(|name| name == field.name()));
     let chosen: Vec<_> = chosen.cloned().collect();
-    let checked = catch_unwind(AssertUnwindSafe(|| check_dictionaries(&reader, &chosen, path)));
-    checked.unwrap_or_else(|_| Err(broken(damaged())))?;
+    damage::check_pages(&reader, &chosen, path)?;
     let rows = RowIter::from_file_into(Box::new(reader));
     let chosen = Type::group_type_builder(schema.name()).with_fields(chosen).build();
     let mut rows = Some(rows.project(Some(chosen.map_err(broken)?)).map_err(broken)?);
@@ -78,7 +77,7 @@ pub(super) fn rows(
         let next = catch_unwind(AssertUnwindSafe(|| rows.as_mut()?.next()));
         next.unwrap_or_else(|_| {
             rows = None;
-            Some(Err(damaged()))
+            Some(Err(::parquet::errors::ParquetError::General("a column is damaged".into())))
         })
     };
     Ok(std::iter::from_fn(next).map(move |row| match row.map_err(broken)?.to_json_value() {
@@ -283,7 +282,7 @@ mod tests {
         };
         written_with_page(&path, &page(&[0x80, 0x80, 0x80, 0x80, 8]));
         let message = read(&path, "text", 1).unwrap_err().to_string();
-        let expected = "a.parquet: the dictionary of the column \"text\" is damaged";
+        let expected = "a.parquet: the pages of the column \"text\" are damaged";
         assert!(message.contains(expected), "{message}");
         // Two empty texts, but no page of data.
         written_with_page(&path, &page(&[4]));
@@ -300,7 +299,8 @@ mod tests {
         // A header that begins with a field of number 15: 2^31 - 1 numbers of 16 bytes.
         written_with_page(&path, &[0xf9, 0xfd, 0xff, 0xff, 0xff, 0xff, 7]);
         let message = read(&path, "text", 1).unwrap_err().to_string();
-        assert!(message.contains("a.parquet: is no Parquet file"), "{message}");
+        let expected = "a.parquet: the pages of the column \"text\" are damaged";
+        assert!(message.contains(expected), "{message}");
     }
 
     /// A small file would keep the reader busy for hours.
