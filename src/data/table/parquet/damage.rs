@@ -18,8 +18,12 @@ const ROWS_PER_BYTE: u64 = 256;
 /// Opens a file whose metadata states possible sizes.
 pub(super) fn open(path: &Path) -> Result<SerializedFileReader<File>> {
     let broken = |e| broken(path, e);
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
-    let length = file.metadata().map_err(|e| Error::io(path, e))?.len();
+    let failed = |e| Error::io(path, e);
+    let mut file = File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    if !has_metadata(&mut file, length).map_err(failed)? {
+        return Err(Error::file(path, "is no Parquet file, or its metadata is damaged"));
+    }
     let reader = SerializedFileReader::new(file).map_err(broken)?;
     // The reader would return as many rows as are stated, empty ones if there are no others.
     let mut groups = reader.metadata().row_groups().iter();
@@ -102,7 +106,7 @@ impl Header {
     /// Reads the header at the beginning of these bytes.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (mut header, mut rest) = (Self::default(), bytes);
-        Thrift(&mut rest).each_field(&mut |path, number| {
+        Thrift(&mut rest).structure(&mut Vec::new(), &mut |path, number| {
             let field = match path {
                 [2] => &mut header.unpacked,
                 [3] => &mut header.packed,
@@ -117,11 +121,33 @@ impl Header {
     }
 }
 
-/// The deepest struct in a header.
-const DEPTH: usize = 8;
+/// Returns whether the metadata at the end of a file is a struct whose lists are as long as they state.
+fn has_metadata(file: &mut File, length: u64) -> io::Result<bool> {
+    let mut end = [0; 8];
+    let Some(place) = length.checked_sub(8) else {
+        return Ok(false);
+    };
+    file.seek(SeekFrom::Start(place))?;
+    file.read_exact(&mut end)?;
+    let [size @ .., _, _, _, _] = end;
+    let Some(place) = place.checked_sub(u32::from_le_bytes(size).into()) else {
+        return Ok(false);
+    };
+    let mut metadata = Vec::new();
+    file.seek(SeekFrom::Start(place))?;
+    file.take(length - 8 - place).read_to_end(&mut metadata)?;
+    let mut rest = &metadata[..];
+    Ok(Thrift(&mut rest).structure(&mut Vec::new(), &mut |_, _| Some(())).is_some())
+}
 
-/// Values in Thrift's compact form. Lists and maps are refused: no header has them, and the library would skip the
-/// billions of elements that a damaged one states, one by one.
+/// The deepest struct or list.
+const DEPTH: usize = 16;
+/// The kinds of a field without bytes of its own.
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+
+/// Values in Thrift's compact form (thrift-compact-protocol.md). Maps and lists of truth values are refused: neither is in
+/// Parquet's structs, and the library would skip the billions of elements that a damaged one states, one by one.
 struct Thrift<'r, 'b>(&'r mut &'b [u8]);
 
 impl Thrift<'_, '_> {
@@ -153,38 +179,64 @@ impl Thrift<'_, '_> {
         Some(())
     }
 
-    /// Passes the numbers of a struct to `found`, each with its field's id after those of the structs around it.
-    fn each_field(&mut self, found: &mut dyn FnMut(&[i64], i64) -> Option<()>) -> Option<()> {
-        let mut path = vec![0];
-        while let Some(last) = path.last_mut() {
-            let kind = self.byte()?;
-            if kind == 0 {
-                path.pop();
-                continue;
+    /// Reads a struct, and passes its numbers to `found`, each with its field's id after those of the fields around it.
+    fn structure(&mut self, path: &mut Vec<i64>, found: Found<'_>) -> Option<()> {
+        let mut id = 0_i64;
+        loop {
+            let field = self.byte()?;
+            if field == 0 {
+                return Some(());
             }
-            *last = match kind >> 4 {
+            id = match field >> 4 {
                 0 => self.number()?,
-                more => last.checked_add(more.into())?,
+                more => id.checked_add(more.into())?,
             };
-            match kind & 0xf {
-                1 | 2 => {}
-                3 => self.skip(1)?,
-                4..=6 => {
-                    let number = self.number()?;
-                    found(&path, number)?;
-                }
-                7 => self.skip(8)?,
-                8 => {
-                    let length = self.varint()?;
-                    self.skip(length)?;
-                }
-                12 if path.len() < DEPTH => path.push(0),
-                _ => return None,
-            }
+            path.push(id);
+            self.value(field & 0xf, path, found)?;
+            path.pop();
         }
+    }
+
+    fn value(&mut self, kind: u8, path: &mut Vec<i64>, found: Found<'_>) -> Option<()> {
+        if path.len() > DEPTH {
+            return None;
+        }
+        match kind {
+            TRUE | FALSE => Some(()),
+            3 => self.skip(1),
+            4..=6 => {
+                let number = self.number()?;
+                found(path, number)
+            }
+            7 => self.skip(8),
+            8 => {
+                let length = self.varint()?;
+                self.skip(length)
+            }
+            9 | 10 => self.list(path, found),
+            12 => self.structure(path, found),
+            _ => None,
+        }
+    }
+
+    fn list(&mut self, path: &mut Vec<i64>, found: Found<'_>) -> Option<()> {
+        let (kind, count) = match self.byte()? {
+            0 => return Some(()),
+            header if header >> 4 == 0xf => (header & 0xf, self.varint()?),
+            header => (header & 0xf, u64::from(header >> 4)),
+        };
+        if count > self.0.len() as u64 || (count > 0 && matches!(kind, TRUE | FALSE)) {
+            return None;
+        }
+        path.push(0);
+        (0..count).try_for_each(|_| self.value(kind, path, found))?;
+        path.pop();
         Some(())
     }
 }
+
+/// Takes the number of a field.
+type Found<'f> = &'f mut dyn FnMut(&[i64], i64) -> Option<()>;
 
 pub(super) fn broken(path: &Path, error: ParquetError) -> Error {
     Error::file(path, format!("is no Parquet file: {error}"))

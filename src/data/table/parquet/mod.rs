@@ -296,11 +296,18 @@ mod tests {
     fn a_list_of_more_elements_than_the_file_holds_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        // A header that begins with a field of number 15: 2^31 - 1 numbers of 16 bytes.
-        written_with_page(&path, &[0xf9, 0xfd, 0xff, 0xff, 0xff, 0xff, 7]);
-        let message = read(&path, "text", 1).unwrap_err().to_string();
-        let expected = "a.parquet: the pages of the column \"text\" are damaged";
-        assert!(message.contains(expected), "{message}");
+        // A header that begins with a field of number 15: 2^31 - 1 numbers of 16 bytes, or truth values without bytes.
+        for kind in [0xfd, 0xf1] {
+            let list = [0xf9, kind, 0xff, 0xff, 0xff, 0xff, 7];
+            written_with_page(&path, &list);
+            let message = read(&path, "text", 1).unwrap_err().to_string();
+            let expected = "a.parquet: the pages of the column \"text\" are damaged";
+            assert!(message.contains(expected), "{message}");
+            // The same in place of the metadata.
+            std::fs::write(&path, [b"PAR1", &list[..], &[7, 0, 0, 0], b"PAR1"].concat()).unwrap();
+            let message = read(&path, "text", 1).unwrap_err().to_string();
+            assert!(message.contains("a.parquet: is no Parquet file"), "{message}");
+        }
     }
 
     /// A small file would keep the reader busy for hours.
