@@ -141,3 +141,15 @@ fn an_error_of_all_ranks_is_printed_once() {
     assert_eq!(all.matches("already holds a run").count(), 1, "{all}");
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// Ranks on GPUs need no MPI, but the first one's address.
+#[test]
+fn an_empty_address_counts_as_none() {
+    let folder = Folder::new();
+    let out = folder.path("out");
+    let mut command = crate::common::cloze();
+    command.env("RANK", "0").env("WORLD_SIZE", "2").env("MASTER_ADDR", "");
+    command.args(["pretrain", "--backend", "cuda", "--out", text(&out)]);
+    let message = stderr(&command.output().unwrap());
+    assert_contains(&message, "error: the variable MASTER_ADDR is not set");
+}

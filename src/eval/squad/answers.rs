@@ -442,4 +442,13 @@ mod tests {
         let error = ask(&asked, &logits[2..], 20, true).unwrap_err().to_string();
         assert!(error.contains("do not fit the 5 tokens"), "{error}");
     }
+
+    #[test]
+    fn where_nothing_should_be_answered_the_threshold_is_below_all_odds() {
+        let squad = Squad::of_questions([("q".into(), "a b", "b a", Some(Vec::new()))]);
+        let answers =
+            Answers { id: "q".into(), null_odds: Some(-2.0), best: "a".into(), n_best: Vec::new() };
+        let found = threshold(&squad, &[answers]).unwrap();
+        assert_eq!((found.score, found.threshold), (100.0, Some(-3.0)));
+    }
 }
