@@ -118,5 +118,8 @@ mod tests {
         assert_eq!(predicted(&logits[2..4], &[]), [] as [u32; 0]);
         // Where the usual threshold is as good as any, it stays.
         assert_eq!(best_thresholds(&[2.0, -2.0], 1, &[vec![0], vec![]]), [0.5]);
+        // Of two that are equally good, the nearer one to it.
+        let gold = [vec![0], vec![], vec![], vec![0], vec![]];
+        assert_eq!(best_thresholds(&[3.0, 2.5, 2.0, 1.5, -1.0], 1, &gold), [0.5]);
     }
 }

@@ -55,6 +55,7 @@ def binary(name, *names):
 AREAS = {
     "src/eval": [
         library("eval::", "tasks::", "train::"),
+        binary("data"),
         binary("training", "tasks::", "task_options::", "glue::"),
         binary("command"),
     ],

@@ -158,3 +158,30 @@ fn truncate(a: &mut Sentences, b: &mut Sentences, room: usize, stream: Stream) {
         *longer = kept;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_cut_at_the_sentence_nearest_to_the_fraction() {
+        let chunk = Sentences { tokens: vec![0; 100], starts: vec![0, 10, 40, 90] };
+        for (fraction, start) in [(0.0, 10), (0.2, 10), (0.3, 40), (0.64, 40), (0.7, 90), (1.0, 90)]
+        {
+            assert_eq!(cut(&chunk, fraction), start, "{fraction}");
+        }
+        let one = Sentences { tokens: vec![0; 7], starts: vec![0] };
+        assert_eq!(cut(&one, 0.5), 7);
+    }
+
+    #[test]
+    fn one_sentence_too_long_for_the_room_keeps_a_token() {
+        for seed in 0..8 {
+            let sentence = |length| Sentences { tokens: vec![0; length], starts: vec![0] };
+            let (mut a, mut b) = (sentence(12), sentence(12));
+            truncate(&mut a, &mut b, 8, Stream::new(seed, 0, TRUNCATION, 0));
+            let lengths = (a.tokens.len(), b.tokens.len());
+            assert!(lengths.0 + lengths.1 <= 8 && lengths.0 > 0 && lengths.1 > 0, "{lengths:?}");
+        }
+    }
+}
