@@ -225,7 +225,6 @@ const BESIDE_THE_SEAM: &[(&str, &str)] = &[
     ("engine/cuda/emulated/library.rs", "the emulated GPU"),
     ("engine/cuda/driver/fake.rs", "the emulated GPU"),
     ("data/mod.rs", "a helper of unit tests"),
-    ("data/table/parquet.rs", "unit tests"),
     ("lessons/checks.rs", "tools for those who write lessons"),
     ("lessons/support/finetuning.rs", "small files of a lesson"),
     ("lessons/support/variants.rs", "small files of a lesson"),
