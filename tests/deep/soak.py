@@ -184,7 +184,7 @@ def main():
             assert go([*pretrain, "--steps", "20", "--out", base], place, None, counts, growth)
             finetune = [cloze, "finetune", "sst-2", "--data", place.data, "--model", base, "--epochs", "60",
                         "--batch", "4", "--save-every", "10", "--seeds", "2", "--keep-best"]
-            commands = {"pretrain": [*pretrain, "--steps", "400"], "finetune": finetune}
+            commands = {"pretrain": [*pretrain, "--steps", "2000"], "finetune": finetune}
             expected = {}
             for kind, command in commands.items():
                 out = pathlib.Path(folder) / f"{kind}-whole"
