@@ -71,10 +71,8 @@ pub(super) fn check_pages(
                 header => header,
             };
             let Some(header) = header.filter(|header| header.values <= header.unpacked) else {
-                return Err(Error::file(
-                    path,
-                    format!("the pages of the column {place} are damaged"),
-                ));
+                let message = format!("the pages of the column {place} are damaged");
+                return Err(Error::file(path, message));
             };
             at += (header.length + header.packed) as u64;
         }
@@ -95,7 +93,8 @@ struct Header {
 }
 
 impl Header {
-    /// Reads the header at this place of a file, in so many bytes; None if there is none.
+    /// Reads the header that begins at `place` in a file and has at most this number of bytes. Returns None if there is
+    /// no header.
     fn at(mut file: &File, place: u64, bytes: u64) -> io::Result<Option<Self>> {
         let mut header = Vec::new();
         file.seek(SeekFrom::Start(place))?;
