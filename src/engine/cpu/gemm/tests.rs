@@ -145,10 +145,11 @@ fn bf16_products_are_those_of_the_rounded_factors_on_every_unit() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "Miri takes hours")]
 fn three_bf16_products_come_close_to_f32_on_every_unit() {
+    // Miri would take hours for the larger ones.
+    let sizes = if cfg!(miri) { vec![(17, 2, 33)] } else { sizes() };
     for unit in units() {
-        for size in sizes() {
+        for &size in &sizes {
             // A single product can come near the bound; sums of many stay far below it.
             let tolerance = if size.2 < 15 { 3.1e-5 } else { 1e-5 };
             compare(unit, Precision::Bf16x3, size, |x| x, tolerance);
