@@ -3,13 +3,15 @@
     python3 benches/speedrun/run.py prepare --data DIR --work DIR
     python3 benches/speedrun/run.py train NAME --work DIR [--minutes 60] [--seed 1] [-- OPTIONS of cloze pretrain]
     python3 benches/speedrun/run.py train NAME --work DIR --torch PYTHON [..] [-- OPTIONS of peers/torch_pretrain.py]
+    python3 benches/speedrun/run.py probe --work DIR
     python3 benches/speedrun/run.py search --work DIR [--minutes 10]
     python3 benches/speedrun/run.py tasks NAME --work DIR --data DIR [--seed 1]
     python3 benches/speedrun/run.py table [--minutes 60]
 
 `prepare` makes the text, its vocabulary and a token store in --work, once. `train` trains within the time, measures the
 model, which stays in WORK/NAME-MINUTES-SEED, and adds a line to results.jsonl. `tasks` fine-tunes that model and adds
-the scores. `search` trains every line of candidates.txt that has no result yet. In options `--shape 4x192` is a model of
+the scores. `search` trains every line of candidates.txt that has no result yet. `probe` measures their speeds first, on
+the idle machine, in turns; then the searching need not be alone on it, because the steps are known. In options `--shape 4x192` is a model of
 4 layers, 192 wide, with heads of 64 and positions for 128 tokens.
 """
 
@@ -32,6 +34,8 @@ PIECES, SEQ = 8000, 128
 # Seconds that are trained to find out how many steps fit into the time, and the share of the time that is planned:
 # on a shared machine no two runs have the same speed.
 PROBE, PLANNED = 20, 0.98
+# How often `probe` measures each candidate.
+ROUNDS = 3
 
 # Task: data below --data or the lessons' data, metric, seeds, options.
 LESSONS = {
@@ -112,15 +116,15 @@ def step_times(folder):
     return [now["time"] - before["time"] for before, now in zip(lines, lines[1:]) if "loss" in now]
 
 
-def steps_in(options, folder, seconds):
-    """Returns how many steps take so many seconds; both phases are in a probe, in their shares."""
-    planned, steps = seconds * PLANNED, 50
-    for _ in range(2):
-        pretrain(options, folder, steps, steps, ["--eval-sequences", 32])
-        # The first steps allocate buffers.
-        mean = statistics.mean(step_times(folder)[3:])
-        steps = max(50, int(PROBE / mean))
-    return int(planned / mean)
+def step_time(options, seconds=PROBE, about=None):
+    """Trains for some seconds, with both phases in their shares, and returns the mean of a step; `about` is a guess."""
+    with tempfile.TemporaryDirectory() as folder:
+        for trained in [seconds] if about else [0, seconds]:
+            steps = max(50, int(trained / about)) if about else 50
+            pretrain(options, folder, steps, steps, ["--eval-sequences", 32])
+            # The first steps allocate buffers.
+            about = statistics.mean(step_times(pathlib.Path(folder))[3:])
+    return about
 
 
 def measure(options, model):
@@ -137,7 +141,8 @@ def measure(options, model):
     return {"held_out_loss": first["mlm_loss"], "held_out_accuracy": first["mlm_accuracy"], "next_sentence": pairs}
 
 
-def train(options):
+def train(options, speed=None):
+    """Trains and measures an entry; `speed` is its seconds a step where they are known."""
     folder = options.work / f"{options.name}-{options.minutes:g}-{options.seed}"
     seconds = 60 * options.minutes
     if options.torch:
@@ -145,7 +150,9 @@ def train(options):
         command += ["--vocab", options.work / "vocab.txt", "--out", folder, "--seconds", seconds, "--seed", options.seed]
         trained = call([*command, "--threads", os.cpu_count(), *shaped(options)])
     else:
-        steps = steps_in(options, folder, seconds)
+        # An entry is probed just before it trains.
+        known = step_time(options) if speed is None else speed
+        steps = int(seconds * PLANNED / known)
         summary = pretrain(options, folder, steps, max(1, steps // 10))
         times = step_times(folder)
         trained = {"steps": steps, "train_seconds": round(sum(times)), "tokens_per_s": round(summary["tokens_per_s"])}
@@ -164,13 +171,34 @@ def results():
     return [json.loads(line) for line in lines]
 
 
+def candidates(options):
+    """Yields the names of the candidates, with the options set to each."""
+    for line in CANDIDATES.read_text(encoding="utf-8").splitlines():
+        options.name, separator, words = line.partition(": --")
+        options.options = f"--{words}".split()
+        if separator:
+            yield options.name
+
+
+def probe(options):
+    """Measures the candidates in turns, so that a slow minute of the machine is nobody's alone."""
+    found = {}
+    for _ in range(ROUNDS):
+        for name in candidates(options):
+            times = found.setdefault(name, [])
+            times.append(step_time(options, PROBE / 2, times[-1] if times else None))
+            print(f"{name}: {times[-1]:.4f} s a step", file=sys.stderr, flush=True)
+    speeds = {name: statistics.median(times) for name, times in found.items()}
+    (options.work / "speeds.json").write_text(json.dumps(speeds, indent=1), encoding="utf-8")
+
+
 def search(options):
     done = {(line["name"], line["minutes"], line["seed"]) for line in results()}
-    for line in CANDIDATES.read_text(encoding="utf-8").splitlines():
-        options.name, separator, words = line.partition(":")
-        options.options = words.split()
-        if separator and (options.name, options.minutes, options.seed) not in done:
-            train(options)
+    file = options.work / "speeds.json"
+    speeds = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    for name in candidates(options):
+        if (name, options.minutes, options.seed) not in done:
+            train(options, speeds.get(name))
 
 
 def tasks(options):
@@ -220,7 +248,7 @@ def main():
     arguments = sys.argv[1:]
     at = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["prepare", "train", "search", "tasks", "table"])
+    parser.add_argument("command", choices=["prepare", "train", "probe", "search", "tasks", "table"])
     parser.add_argument("name", nargs="?")
     parser.add_argument("--cloze", type=pathlib.Path, default=ROOT / "target/release/cloze")
     parser.add_argument("--torch", type=pathlib.Path, help="a Python with torch and transformers, which trains")
@@ -231,12 +259,12 @@ def main():
     parser.add_argument("--comment", default="", help="what the result should be read with")
     options = parser.parse_args(arguments[:at])
     options.options = arguments[at + 1:]
-    needed = {"prepare": ["data", "work"], "train": ["name", "work"], "search": ["work"], "table": [],
-              "tasks": ["name", "work", "data"]}
+    needed = {"prepare": ["data", "work"], "train": ["name", "work"], "probe": ["work"], "search": ["work"],
+              "table": [], "tasks": ["name", "work", "data"]}
     for name in needed[options.command]:
         if getattr(options, name) is None:
             parser.error(f"{options.command} needs {'NAME' if name == 'name' else '--' + name}")
-    commands = {"prepare": prepare, "train": train, "search": search, "tasks": tasks, "table": table}
+    commands = {"prepare": prepare, "train": train, "probe": probe, "search": search, "tasks": tasks, "table": table}
     commands[options.command](options)
 
 
