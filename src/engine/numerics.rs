@@ -20,19 +20,12 @@ pub struct Numerics {
     pub processor: String,
     /// Sequences that the model runs at once; 0 for the whole batch.
     pub micro_batch: usize,
-    /// Processes that share the work; 1 if a state of an earlier version lacks it.
-    #[serde(default = "one")]
+    /// Processes that share the work.
     pub ranks: usize,
-    /// Whether gradients are added up in an order that does not depend on the ranks; likewise not.
-    #[serde(default)]
+    /// Whether gradients are added up in an order that does not depend on the ranks.
     pub deterministic: bool,
-    /// Threads of the processor; likewise not. No bit depends on them.
-    #[serde(default)]
+    /// Threads of the processor. No bit depends on them.
     pub threads: usize,
-}
-
-fn one() -> usize {
-    1
 }
 
 impl Numerics {

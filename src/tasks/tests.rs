@@ -136,6 +136,25 @@ fn labels_in_a_file_for_prediction_are_not_read() {
 }
 
 #[test]
+fn an_answer_that_is_not_at_its_place_is_refused_or_skipped() {
+    let question = |id, start| {
+        format!(
+            r#"{{"id": "{id}", "question": "b?", "answers": [{{"text": "b", "answer_start": {start}}}]}}"#
+        )
+    };
+    let questions = format!("{}, {}", question(1, 2), question(2, 0));
+    let text =
+        format!(r#"{{"data": [{{"paragraphs": [{{"context": "a b", "qas": [{questions}]}}]}}]}}"#);
+    let file = File::new("train-v1.1.json", &text);
+    let options = own("text,label", Kind::Class);
+    let message = file.train_fails("squad", &options);
+    assert!(message.contains("\"2\""), "{message}");
+    let (rows, _, notes) = file.train("squad", &skipping(options)).unwrap();
+    assert_eq!(rows, 1);
+    assert!(notes[0].ends_with("answers that are not at their place, skipped: 1"), "{notes:?}");
+}
+
+#[test]
 fn tasks_are_measured_by_their_official_metrics() {
     let metrics = |name: &str, options: &Options, labels: Labels<'_>| {
         let task = open(name, options, labels).unwrap();

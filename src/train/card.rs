@@ -10,8 +10,6 @@ use crate::view::page::Table;
 
 /// Marks a card that Cloze wrote.
 const MARK: &str = "<!-- Written by cloze. Its next run replaces this file; remove this line to keep your changes. -->";
-/// The line of earlier versions.
-const OLD_MARK: &str = "<!-- Written by cloze and written again by its next run;";
 /// Characters that stand behind a backslash in texts.
 const MARKS: [char; 5] = ['\\', '|', '[', ']', '`'];
 const README: &str = "README.md";
@@ -62,10 +60,7 @@ impl Card {
     pub fn write(&self, folder: &Path) -> Result<PathBuf> {
         let readme = folder.join(README);
         let ours = match std::fs::read(&readme) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                text.contains(MARK) || text.contains(OLD_MARK)
-            }
+            Ok(bytes) => String::from_utf8_lossy(&bytes).contains(MARK),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
             Err(e) => return Err(Error::io(&readme, e)),
         };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Packing, PretrainingOptions};
+use crate::data::Packing;
 use crate::engine::optimizer::{Optimizer, Rule};
 use crate::engine::{Distillation, Precision};
 use crate::model::{Config, Tuning};
@@ -27,37 +27,27 @@ pub struct PretrainingIdentity {
     pub first_max_len: usize,
     /// Whether all pieces of a word are masked together.
     pub whole_word: bool,
-    /// Share of masked tokens; the paper's if a state of an earlier version lacks it.
-    #[serde(default = "masked")]
+    /// Share of masked tokens.
     pub mask_probability: f64,
-    /// Share of short sequences; likewise.
-    #[serde(default = "short")]
+    /// Share of short sequences.
     pub short_probability: f64,
-    /// Pairs if a state of an earlier version lacks it.
-    #[serde(default = "pairs")]
+    /// What a sequence is made of.
     pub packing: Packing,
     /// Whether each token sees only those before it.
-    #[serde(default)]
     pub left_to_right: bool,
     /// The teacher of a distillation.
-    #[serde(default, rename = "taught")]
     pub distilled: Option<Distilled>,
     /// Entries of the vocabulary.
     pub vocab_size: usize,
-    /// None if a state of an earlier version lacks it.
-    #[serde(default)]
-    pub model: Option<Architecture>,
+    /// The model's dimensions.
+    pub model: Architecture,
     /// Tokens of the training text: another text would be another run.
     pub tokens: u64,
-    /// CRC-32 of the corpus's tokens in their order, held-out documents included; None if a state of an
-    /// earlier version lacks it: those had a sum of other tokens, under another name.
-    #[serde(default, rename = "corpus")]
-    pub checksum: Option<u32>,
-    /// AdamW if a state of an earlier version lacks it.
-    #[serde(default)]
+    /// CRC-32 of the corpus's tokens in their order, held-out documents included.
+    pub checksum: u32,
+    /// The optimizer's rule.
     pub optimizer: Rule,
-    /// [`ORDER`] when the run began; 0 if a state of an earlier version lacks it.
-    #[serde(default)]
+    /// [`ORDER`] when the run began.
     pub order: u32,
 }
 
@@ -74,13 +64,11 @@ pub struct Recipe {
     /// Upper limit of the gradients' global norm.
     pub max_norm: f64,
     /// What to do with a bad step.
-    #[serde(rename = "care")]
     pub guard: GuardSettings,
     /// Dropout in the encoder.
     pub dropout: f64,
-    /// None if a state of an earlier version lacks it.
-    #[serde(default)]
-    pub precision: Option<Precision>,
+    /// The number format of products.
+    pub precision: Precision,
 }
 
 /// The settings of a fine-tuning run that may not change when it is resumed.
@@ -90,38 +78,30 @@ pub struct FinetuningIdentity {
     pub seed: u64,
     /// Passes over the training data.
     pub epochs: u32,
-    /// Steps of the run, in the place of a number of epochs. This and the other fields with a default were
-    /// not yet settings when earlier versions wrote their states.
-    #[serde(default)]
+    /// Steps of the run, in the place of a number of epochs.
     pub max_steps: Option<u64>,
     /// Examples or tokens a step, in words.
     pub batch: String,
     /// Whether every class has the same share of an epoch.
-    #[serde(default)]
     pub balanced: bool,
     /// The highest learning rate.
     pub learning_rate: f64,
     /// Share of the steps in which the learning rate rises.
     pub warmup: f64,
     /// How the learning rate falls.
-    #[serde(default)]
     pub decay: Decay,
     /// How much of the learning rate each layer gets.
-    #[serde(default)]
     pub tuning: Tuning,
     /// Class weights and label smoothing.
-    #[serde(default)]
     pub loss: Loss,
     /// The optimizer and its constants.
     pub optimizer: Optimizer,
     /// Dropout in the encoder.
     pub dropout: f64,
     /// What to do with a bad step.
-    #[serde(default, rename = "care")]
     pub guard: GuardSettings,
-    /// None if a state of an earlier version lacks it.
-    #[serde(default)]
-    pub precision: Option<Precision>,
+    /// The number format of products.
+    pub precision: Precision,
     /// Number of training examples.
     pub examples: usize,
     /// Their tokens.
@@ -132,19 +112,14 @@ pub struct FinetuningIdentity {
     pub started_from: u32,
     /// The frozen encoder and what is read from it, in words; None if the encoder is trained.
     pub frozen: Option<String>,
-    /// Whether the best epoch's model is kept; None, as with `model`, if a state of an earlier version
-    /// lacks it.
-    #[serde(default)]
-    pub keep_best: Option<bool>,
+    /// Whether the best epoch's model is kept.
+    pub keep_best: bool,
     /// The score that compares epochs.
-    #[serde(default)]
     pub metric: Option<String>,
     /// The number of epochs without a better score after which the run ends.
-    #[serde(default)]
     pub patience: Option<u32>,
     /// The model's dimensions.
-    #[serde(default)]
-    pub model: Option<Architecture>,
+    pub model: Architecture,
 }
 
 /// The settings of a distillation that may not change when its run is resumed.
@@ -211,18 +186,6 @@ impl fmt::Display for Architecture {
         }
         Ok(())
     }
-}
-
-fn masked() -> f64 {
-    PretrainingOptions::default().mask_probability
-}
-
-fn short() -> f64 {
-    PretrainingOptions::default().short_probability
-}
-
-fn pairs() -> Packing {
-    Packing::Pairs
 }
 
 /// The version of the parameters' order in memory. Increase it when the declaration changes that order: a

@@ -54,9 +54,8 @@ pub struct Settings {
 pub struct PretrainingRun {
     /// The settings that may not change when the run is resumed.
     pub identity: PretrainingIdentity,
-    /// Those that may; None if a state of an earlier version lacks them.
-    #[serde(default)]
-    pub recipe: Option<Recipe>,
+    /// Those that may.
+    pub recipe: Recipe,
     /// All reports so far.
     pub history: History,
 }
@@ -207,10 +206,10 @@ impl Pretrainer {
             packing: options.packing,
             left_to_right: options.left_to_right,
             vocab_size: self.engine.config().vocab_size,
-            model: Some(self.engine.config().into()),
+            model: self.engine.config().into(),
             distilled: self.teacher.as_ref().map(Teacher::identity),
             tokens: self.data.tokens(),
-            checksum: Some(self.data.checksum()),
+            checksum: self.data.checksum(),
             optimizer: self.settings.optimizer.rule,
             order: ORDER,
         }
@@ -225,7 +224,7 @@ impl Pretrainer {
             max_norm: self.settings.max_norm,
             guard: self.settings.guard,
             dropout: self.engine.config().hidden_dropout_prob,
-            precision: Some(self.engine.precision()),
+            precision: self.engine.precision(),
         }
     }
 
@@ -249,7 +248,7 @@ impl Pretrainer {
         let (engine, snapshot) = (self.engine.as_ref(), self.engine.snapshot()?);
         let run = PretrainingRun {
             identity: self.identity(),
-            recipe: Some(self.recipe()),
+            recipe: self.recipe(),
             history: self.history.clone(),
         };
         let (files, _) = weights::stage(
@@ -561,6 +560,24 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn an_evaluation_reads_the_first_sequences_once_each() {
+        let texts = embedded::paragraphs().take(60).map(|p| Ok(p.text));
+        let wordpiece = WordPiece::train(texts, 300, Casing::Uncased).unwrap();
+        let config = Config::new(1, 8, 2, 12, wordpiece.vocab_size());
+        let layout = Layout::new(&config, &PRETRAINING);
+        let mut engine = CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap();
+        let (_, held_out) = data(&wordpiece, 24);
+        assert!(held_out.examples_per_epoch() > 12);
+        let settings = Settings { evaluate_on: 12, ..Settings::new(3, 4, 1e-2) };
+        let report = measure(&mut engine, &held_out, &settings, 7).unwrap();
+        let together = held_out.examples(0..12).unwrap();
+        let expected = EvalReport::of(7, &engine.pretraining_scores(&together).unwrap());
+        // The sums are those of three batches.
+        assert!((report.mlm_loss - expected.mlm_loss).abs() < 1e-6);
+        assert_eq!(report.mlm_accuracy, expected.mlm_accuracy);
     }
 
     #[test]

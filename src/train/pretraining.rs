@@ -467,16 +467,23 @@ mod tests {
         let paragraph =
             "The old house stood on the warm hill. Nobody had lived there for a year.\n";
         std::fs::write(&file, format!("{paragraph}{paragraph}\n").repeat(40)).unwrap();
-        let config = || Config { num_hidden_layers: 1, ..new_config(Size::Tiny) };
+        let config = || Config {
+            num_hidden_layers: 1,
+            max_position_embeddings: 128,
+            ..new_config(Size::Tiny)
+        };
         let builder =
             || Pretraining::builder().config(config()).seed(3).steps(1).vocabulary_size(200);
-        for (builder, expected) in [(builder(), 40), (builder().text([file]), 128)] {
+        for (builder, expected) in [(builder(), 40), (builder().text([&file]), 128)] {
             let mut run = builder.build().unwrap();
             let (data, held_out) = run.trainer().data();
             assert_eq!((data.options().max_len, held_out.options().max_len), (expected, expected));
             assert_eq!(data.options().seed, 3);
             run.save(folder.path().join("out")).unwrap();
         }
+        // 128 fill all positions.
+        let message = builder().text([&file]).seq(129).build().err().unwrap().to_string();
+        assert_eq!(message, "sequences of 129 tokens: the model has only 128 positions");
         let out = folder.path().join("out");
         let model = Model::read(&out, &PRETRAINING, None).unwrap();
         let wordpiece = WordPiece::from_file(&WordPiece::file_in(&out), None).unwrap();

@@ -1,6 +1,6 @@
 //! Reports of a pre-training run: for a terminal's progress bar, a notebook's live chart, the records.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::engine::PretrainingScores;
 
@@ -31,7 +31,6 @@ pub struct EvalReport {
     /// Steps done; 0 before the first.
     pub step: u64,
     /// Mean masked-LM loss, in nats.
-    #[serde(deserialize_with = "number_or_nan")]
     pub mlm_loss: f64,
     /// Share of masked tokens predicted correctly.
     pub mlm_accuracy: f64,
@@ -39,11 +38,6 @@ pub struct EvalReport {
     pub nsp_loss: Option<f64>,
     /// Share of pairs classified correctly; None without next-sentence prediction.
     pub nsp_accuracy: Option<f64>,
-}
-
-/// Reads a number; JSON has no NaN, so `null` stands for it.
-fn number_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl EvalReport {
@@ -130,4 +124,51 @@ impl History {
 pub fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (count, sum) = values.fold((0u64, 0.0), |(count, sum), value| (count + 1, sum + value));
     sum / count.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps the names of what it receives.
+    #[derive(Default)]
+    struct Names(Vec<&'static str>);
+
+    impl Report for Names {
+        fn step(&mut self, _: &StepReport) {
+            self.0.push("step");
+        }
+
+        fn evaluated(&mut self, _: &EvalReport) {
+            self.0.push("evaluated");
+        }
+
+        fn saved(&mut self, _: u64) {
+            self.0.push("saved");
+        }
+
+        fn skipped(&mut self, _: u64, _: &str) {
+            self.0.push("skipped");
+        }
+    }
+
+    #[test]
+    fn both_of_a_pair_receive_every_report() {
+        let (mut first, mut second) = (Names::default(), Names::default());
+        let mut both = (&mut first, &mut second);
+        both.step(&StepReport {
+            step: 1,
+            loss: 2.0,
+            mlm_loss: 1.5,
+            nsp_loss: 0.5,
+            learning_rate: 1e-4,
+            norm: 1.0,
+            tokens_per_s: 10.0,
+        });
+        both.evaluated(&EvalReport::of(1, &PretrainingScores::default()));
+        both.saved(1);
+        both.skipped(2, "the loss is NaN");
+        assert_eq!(first.0, ["step", "evaluated", "saved", "skipped"]);
+        assert_eq!(second.0, first.0);
+    }
 }

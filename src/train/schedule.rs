@@ -31,8 +31,7 @@ pub struct Schedule {
     pub warmup: u64,
     /// Steps of the whole run; the rate after the last is 0.
     pub total: u64,
-    /// How the rate falls; linearly if a state of an earlier version lacks it.
-    #[serde(default)]
+    /// How the rate falls.
     pub decay: Decay,
 }
 

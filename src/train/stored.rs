@@ -72,18 +72,16 @@ impl Stored {
     }
 
     /// Returns the text of a header entry.
-    fn entry(&self, name: &str) -> Result<Option<String>> {
+    fn entry(&self, name: &str) -> Result<String> {
         let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|e| self.damaged(e))?;
-        let entries = metadata.metadata().as_ref();
-        Ok(entries.and_then(|entries| entries.get(name)).cloned())
+        let entry = metadata.metadata().as_ref().and_then(|entries| entries.get(name)).cloned();
+        entry.ok_or_else(|| self.damaged(format!("its header has no entry {name:?}")))
     }
 
-    /// Returns an error if the checksum of a part is not the stored one. Files of earlier versions have none.
+    /// Returns an error if the checksum of a part is not the stored one.
     fn check(&self, name: &str, found: u32) -> Result<()> {
-        let Some(sums) = self.entry(CHECKSUMS)? else {
-            return Ok(());
-        };
-        let sums: Checksums = serde_json::from_str(&sums).map_err(|e| self.damaged(e))?;
+        let sums: Checksums =
+            serde_json::from_str(&self.entry(CHECKSUMS)?).map_err(|e| self.damaged(e))?;
         match sums.get(name) {
             Some(sum) if *sum == hexadecimal(found) => Ok(()),
             Some(sum) => {
@@ -94,19 +92,11 @@ impl Stored {
         }
     }
 
-    /// Returns a header entry, or None if the file lacks it.
-    pub fn optional<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        let Some(entry) = self.entry(name)? else {
-            return Ok(None);
-        };
-        self.check(name, crc32fast::hash(entry.as_bytes()))?;
-        serde_json::from_str(&entry).map(Some).map_err(|e| self.damaged(e))
-    }
-
     /// Returns a header entry.
     pub fn header<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
-        let missing = || self.damaged(format!("its header has no entry {name:?}"));
-        self.optional(name)?.ok_or_else(missing)
+        let entry = self.entry(name)?;
+        self.check(name, crc32fast::hash(entry.as_bytes()))?;
+        serde_json::from_str(&entry).map_err(|e| self.damaged(e))
     }
 
     /// Returns a buffer.

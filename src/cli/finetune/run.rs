@@ -271,14 +271,7 @@ pub(crate) fn same_run(
     was: &FinetuningIdentity,
     now: &FinetuningIdentity,
 ) -> Result<()> {
-    let was = FinetuningIdentity {
-        precision: was.precision.or(now.precision),
-        keep_best: was.keep_best.or(now.keep_best),
-        model: was.model.clone().or(now.model.clone()),
-        metric: was.metric.clone().or(now.metric.clone()),
-        ..was.clone()
-    };
-    checkpoint::same_run(folder, &identity(&was), &identity(now))
+    checkpoint::same_run(folder, &identity(was), &identity(now))
 }
 
 /// Returns the settings that may not change when the run is resumed, by the names of their options.
@@ -307,15 +300,15 @@ fn identity(run: &FinetuningIdentity) -> Vec<(&'static str, String)> {
         ("the dropout", run.dropout.to_string()),
         ("--bad-steps", option_name(run.guard.bad_steps)),
         ("--spike", spike(run.guard)),
-        ("--dtype", or_empty(run.precision)),
+        ("--dtype", run.precision.to_string()),
         ("the number of examples", run.examples.to_string()),
         ("the number of their tokens", run.tokens.to_string()),
         ("the training data (by checksum)", format!("{checksum:08x}")),
         ("what the head reads", frozen),
-        ("--keep-best", run.keep_best.unwrap_or_default().to_string()),
+        ("--keep-best", run.keep_best.to_string()),
         ("--metric", or_empty(run.metric.as_ref())),
         ("--patience", or_empty(run.patience)),
-        ("the model", or_empty(run.model.as_ref())),
+        ("the model", run.model.to_string()),
         ("the model to start from (by checksum)", format!("{start:08x}")),
     ]
 }

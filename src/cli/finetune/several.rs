@@ -26,8 +26,7 @@ struct Finished {
     /// The identity of the last run.
     identity: FinetuningIdentity,
     runs: Vec<Run>,
-    /// What computed the last run; None in a file of an earlier version.
-    #[serde(default)]
+    /// What computed the last run.
     numerics: Option<Numerics>,
 }
 

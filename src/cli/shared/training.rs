@@ -145,7 +145,7 @@ pub(crate) fn read_state<R: Serialize + DeserializeOwned>(out: &Path) -> Result<
     Ok(state)
 }
 
-/// Formats a value that states of earlier versions lack.
+/// Formats a setting that may be absent.
 pub(crate) fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }

@@ -175,13 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn one_sentence_too_long_for_the_room_keeps_a_token() {
-        for seed in 0..8 {
+    fn sentences_too_long_for_the_room_fill_it_and_keep_a_token_each() {
+        for (seed, (first, second, room)) in (0..).zip([(12, 12, 8), (12, 3, 10)].repeat(4)) {
             let sentence = |length| Sentences { tokens: vec![0; length], starts: vec![0] };
-            let (mut a, mut b) = (sentence(12), sentence(12));
-            truncate(&mut a, &mut b, 8, Stream::new(seed, 0, TRUNCATION, 0));
+            let (mut a, mut b) = (sentence(first), sentence(second));
+            truncate(&mut a, &mut b, room, Stream::new(seed, 0, TRUNCATION, 0));
             let lengths = (a.tokens.len(), b.tokens.len());
-            assert!(lengths.0 + lengths.1 <= 8 && lengths.0 > 0 && lengths.1 > 0, "{lengths:?}");
+            assert_eq!(lengths.0 + lengths.1, room, "{lengths:?}");
+            assert!(lengths.0 > 0 && lengths.1 > 0, "{lengths:?}");
         }
     }
 }

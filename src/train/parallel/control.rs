@@ -3,7 +3,7 @@
 //!
 //! The messages are lines of JSON. No numbers of the training pass here.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -303,9 +303,11 @@ impl Shared {
                 Ok(Some(Message::Failed { message, code })) => Lost::Failed { message, code },
                 Ok(Some(_)) => continue,
                 Ok(None) => Lost::Ended,
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Lost::Silent,
-                Err(e) if e.kind() == std::io::ErrorKind::TimedOut => Lost::Silent,
-                Err(_) => Lost::Ended,
+                Err(e) => match e.kind() {
+                    // By our limit, or by the system's for a machine that answers no more.
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => Lost::Silent,
+                    _ => Lost::Ended,
+                },
             };
             return lost(&shared, why);
         };

@@ -20,7 +20,6 @@ use crate::note;
 use crate::ranks::Ranks;
 use crate::text::WordPiece;
 use crate::train::checkpoint;
-use crate::train::identity::Recipe;
 use crate::train::pretrain::State;
 use crate::train::pretraining::{PHASE_SHARE, Pretraining, Start, usual_seq};
 use crate::train::{Pretrainer, Records, Report, Settings, Stop, Teacher};
@@ -297,29 +296,11 @@ impl RunArgs {
     }
 
     fn continue_from(&self, trainer: &mut Pretrainer, state: State) -> Result<()> {
-        let before = &state.run.identity;
-        let mut identity = trainer.identity();
-        // A state of an earlier version knows only how many tokens and parameters there were.
-        identity.checksum = before.checksum.and(identity.checksum);
-        identity.model = identity.model.filter(|_| before.model.is_some());
-        let (was, now) = (report::identity(before), report::identity(&identity));
-        checkpoint::same_run(&self.out, &was, &now)?;
-        let expected = trainer.engine().layout().total();
-        if state.parameters.len() != expected {
-            let (out, parameters) = (self.out.display(), state.parameters.len());
-            refuse!(
-                "the run in {out} can't be continued: its model has {parameters} parameters, this one {expected}"
-            );
-        }
+        let was = report::identity(&state.run.identity);
+        checkpoint::same_run(&self.out, &was, &report::identity(&trainer.identity()))?;
         note!("continuing after step {}", state.step);
-        let now = trainer.recipe();
-        let before = state
-            .run
-            .recipe
-            .map(|recipe| Recipe { precision: recipe.precision.or(now.precision), ..recipe });
-        let before = before.as_ref().map(report::changeable);
-        let now = report::changeable(&now);
-        for ((what, was), (_, is)) in before.iter().flatten().zip(&now) {
+        let before = report::changeable(&state.run.recipe);
+        for ((what, was), (_, is)) in before.iter().zip(&report::changeable(&trainer.recipe())) {
             if was != is {
                 note!("{what} was {was} and is {is} from here on");
             }

@@ -7,7 +7,7 @@ use super::summary::Baselines;
 use super::{Described, RunArgs};
 use crate::cli::shared::checks::option_name;
 use crate::cli::shared::records;
-use crate::cli::shared::training::{describe, or_empty, spike};
+use crate::cli::shared::training::{describe, spike};
 use crate::data::{Packing, PretrainingData};
 use crate::engine::Setup;
 use crate::ranks::Ranks;
@@ -93,7 +93,6 @@ pub(crate) fn identity(run: &PretrainingIdentity) -> Vec<(&'static str, String)>
             recipe.temperature, recipe.ce, recipe.mlm, recipe.cos
         )
     });
-    let checksum = or_empty(run.checksum.map(|sum| format!("{sum:08x}")));
     let text = "the text, or the order of its files (by checksum),";
     let batch = match Ranks::of_process().size() {
         1 => "--batch",
@@ -112,8 +111,8 @@ pub(crate) fn identity(run: &PretrainingIdentity) -> Vec<(&'static str, String)>
         ("--short-seq-prob", run.short_probability.to_string()),
         ("the vocabulary's size", run.vocab_size.to_string()),
         ("the number of tokens in the text", run.tokens.to_string()),
-        (text, checksum),
-        ("the model", or_empty(run.model.as_ref())),
+        (text, format!("{:08x}", run.checksum)),
+        ("the model", run.model.to_string()),
         ("the order of the parameters in memory", run.order.to_string()),
         ("--optimizer", option_name(run.optimizer)),
     ]
@@ -136,7 +135,7 @@ pub(crate) fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         ("--bad-steps", option_name(recipe.guard.bad_steps)),
         ("--spike", spike(recipe.guard)),
         ("--dropout", recipe.dropout.to_string()),
-        ("--dtype", or_empty(recipe.precision)),
+        ("--dtype", recipe.precision.to_string()),
     ]
 }
 
