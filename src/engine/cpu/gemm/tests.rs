@@ -25,7 +25,7 @@ fn values(n: usize, seed: f32) -> Vec<f32> {
 /// Returns sizes around the edges of vectors, tiles and blocks, and sizes of several blocks.
 fn sizes() -> Vec<(usize, usize, usize)> {
     if cfg!(miri) {
-        return vec![(1, 1, 1), (17, 2, 33), (2, 33, 15), (33, 34, 65)];
+        return vec![(1, 1, 1), (17, 2, 33), (2, 33, 15), (17, 18, 33)];
     }
     let edges = [1, 2, 15, 17, 31, 33, 127];
     edges
