@@ -78,3 +78,24 @@ pub(super) fn micro_batches(
         (part, start + size >= sequences)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn micro_batches_are_the_batch_in_parts_and_the_last_one_is_known() {
+        let mut batch = PretrainingBatch::default();
+        for example in 0..7 {
+            batch.packed.push(example, &[example as u32; 3], &[0; 3]);
+        }
+        for (size, expected) in [(0, 1), (1, 7), (2, 4), (3, 3), (4, 2), (7, 1), (9, 1)] {
+            let parts: Vec<_> = micro_batches(&batch, size).collect();
+            let ids: Vec<u32> =
+                parts.iter().flat_map(|(part, _)| part.packed.ids.clone()).collect();
+            assert_eq!(ids, batch.packed.ids, "{size}");
+            let last: Vec<bool> = parts.iter().map(|(_, is_last)| *is_last).collect();
+            assert_eq!(last, [&vec![false; expected - 1][..], &[true]].concat(), "{size}");
+        }
+    }
+}
