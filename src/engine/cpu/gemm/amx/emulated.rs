@@ -118,21 +118,20 @@ impl Registers {
         assert_eq!((rows, colsb), (a_shape.0, b_shape.1), "shape of the sums");
         assert_eq!(a_shape.1 / 4, b_shape.0, "inner sizes");
         let (pairs, columns) = (a_shape.1 / 4, colsb / 4);
-        let (a, b) = (self.0[a].data, self.0[b].data);
+        let [a, b] = [a, b].map(|register| self.0[register].data.map(|row| row.map(halves)));
         let sums = &mut self.0[sums].data;
         let old = std::mem::take(sums);
         for row in 0..rows {
             for column in 0..columns {
                 // Even and odd elements of the pairs have separate sums.
-                let mut parts = [0.0f32; 2];
+                let (mut lower, mut upper) = (0.0f32, 0.0f32);
                 for pair in 0..pairs {
-                    for (upper, part) in parts.iter_mut().enumerate() {
-                        let (a, b) = (half(a[row][pair], upper), half(b[pair][column], upper));
-                        *part = flush(a.mul_add(b, *part));
-                    }
+                    let (a, b) = (a[row][pair], b[pair][column]);
+                    lower = flush(a[0].mul_add(b[0], lower));
+                    upper = flush(a[1].mul_add(b[1], upper));
                 }
                 let old = flush(f32::from_bits(old[row][column]));
-                sums[row][column] = flush(old + flush(parts[0] + parts[1])).to_bits();
+                sums[row][column] = flush(old + flush(lower + upper)).to_bits();
             }
         }
     }
@@ -140,12 +139,12 @@ impl Registers {
 
 /// Treats subnormal operands and results as zero.
 fn flush(x: f32) -> f32 {
-    if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
+    if x.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
 }
 
-/// Returns the lower (0) or upper (1) bf16 number of a pair as f32.
-fn half(pair: u32, upper: usize) -> f32 {
-    flush(f32::from_bits((pair >> (16 * upper)) << 16))
+/// Returns the lower and the upper bf16 number of a pair as f32.
+fn halves(pair: u32) -> [f32; 2] {
+    [pair << 16, pair & 0xffff_0000].map(|bits| flush(f32::from_bits(bits)))
 }
 
 impl Tiles for Registers {
