@@ -10,9 +10,9 @@
 
 `prepare` makes the text, its vocabulary and a token store in --work, once. `train` trains within the time, measures the
 model, which stays in WORK/NAME-MINUTES-SEED, and adds a line to results.jsonl. `tasks` fine-tunes that model and adds
-the scores. `search` trains every line of candidates.txt that has no result yet. `probe` measures their speeds first, on
-the idle machine, in turns; then the searching need not be alone on it, because the steps are known. In options `--shape 4x192` is a model of
-4 layers, 192 wide, with heads of 64 and positions for 128 tokens.
+the scores. `probe` measures the speeds of the candidates in candidates.txt, in turns, on the idle machine. `search` then
+trains each that has no result yet, for the steps that fit into the time at its speed; the machine may be busy meanwhile.
+In options `--shape 4x192` is a model of 4 layers, 192 wide, with heads of 64 and positions for 128 tokens.
 """
 
 import argparse
