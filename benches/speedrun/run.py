@@ -36,6 +36,8 @@ PIECES, SEQ = 8000, 128
 PROBE, PLANNED = 20, 0.98
 # How often `probe` measures each candidate.
 ROUNDS = 3
+# Options that cost no time: candidates that differ in nothing else have one speed.
+FREE = ("--lr", "--schedule", "--adam-beta2", "--warmup", "--weight-decay", "--whole-word")
 
 # Task: data below --data or the lessons' data, metric, seeds, options.
 LESSONS = {
@@ -180,15 +182,22 @@ def candidates(options):
             yield options.name
 
 
+def work_of(words):
+    """Returns the options that decide how long a step takes, as one text."""
+    options = " ".join(words).split("--")
+    return "--".join(sorted(option.strip() for option in options if f"--{option}".split()[0] not in FREE))
+
+
 def probe(options):
     """Measures the candidates in turns, so that a slow minute of the machine is nobody's alone."""
-    found = {}
+    found, work = {}, {}
     for _ in range(ROUNDS):
         for name in candidates(options):
-            times = found.setdefault(name, [])
+            work[name] = work_of(options.options)
+            times = found.setdefault(work[name], [])
             times.append(step_time(options, PROBE / 2, times[-1] if times else None))
             print(f"{name}: {times[-1]:.4f} s a step", file=sys.stderr, flush=True)
-    speeds = {name: statistics.median(times) for name, times in found.items()}
+    speeds = {name: statistics.median(found[work[name]]) for name in work}
     (options.work / "speeds.json").write_text(json.dumps(speeds, indent=1), encoding="utf-8")
 
 
