@@ -76,6 +76,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         wordpiece,
         packing: Packing::Full,
         first_seq: None,
+        of_new_model: false,
         teacher: Some(Teacher::new(teacher, recipe)?),
     };
     args.run.train(begun, start, &origin)?.print(&args.run)

@@ -16,6 +16,7 @@ pub mod guard;
 pub mod identity;
 pub mod loss;
 pub mod parallel;
+mod phases;
 pub mod pretrain;
 pub mod pretraining;
 pub mod progress;
@@ -34,7 +35,8 @@ pub use chart::pretraining_chart;
 pub use distill::Teacher;
 pub use finetune::Finetuner;
 pub use finetuning::Finetuning;
-pub use pretrain::{FirstPhase, Pretrainer, Settings};
+pub use phases::FirstPhase;
+pub use pretrain::{Pretrainer, Settings};
 pub use pretraining::Pretraining;
 pub use progress::Progress;
 #[cfg(feature = "charts")]

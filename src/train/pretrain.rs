@@ -17,6 +17,7 @@ use super::checkpoint;
 use super::distill::Teacher;
 use super::guard::{Guard, GuardSettings};
 use super::identity::{ORDER, PretrainingIdentity, Recipe, checksum};
+use super::phases::{self, FirstPhase, phase_at};
 use super::report::{EvalReport, History, Report, StepReport};
 use super::schedule::Schedule;
 use super::step::{self, Counts, Step, micro_batches};
@@ -83,20 +84,6 @@ impl Settings {
             numerics: None,
         }
     }
-}
-
-/// Shorter sequences for the first steps of a run (Devlin et al., appendix A.2, train nine tenths
-/// of the steps at a length of 128 before 512). They cost less, and they decide whether a small model
-/// learns anything in minutes, because attention must learn every position separately: on Pride and
-/// Prejudice, a tiny model predicted no better than word frequencies for 6,000 steps at a length of 128,
-/// and did better within 3,000 at 40.
-pub struct FirstPhase {
-    /// The data to train on.
-    pub data: PretrainingData,
-    /// The held-out data of this phase: the positions beyond its length are not trained yet.
-    pub held_out: PretrainingData,
-    /// The phase's last step.
-    pub until: u64,
 }
 
 /// A run of pre-training.
@@ -324,6 +311,7 @@ impl Pretrainer {
 
     fn train_step(&mut self) -> Result<Step<StepReport>> {
         let started = Instant::now();
+        phases::between(&self.first_phase, self.step, self.engine.as_mut())?;
         let step = self.step + 1;
         let (data, first_phase, settings) = (&self.data, &self.first_phase, &self.settings);
         let ranks = self.engine.ranks().clone();
@@ -434,11 +422,6 @@ fn gradients(
     Ok((loss, scores, rows))
 }
 
-/// Returns the first phase if it includes this step.
-fn phase_at(first: &Option<FirstPhase>, step: u64) -> Option<&FirstPhase> {
-    first.as_ref().filter(|phase| step <= phase.until)
-}
-
 fn measure(
     engine: &mut dyn PretrainingEngine,
     held_out: &PretrainingData,
@@ -490,7 +473,8 @@ mod tests {
         let mut trainer = Pretrainer::new(Box::new(engine), train, held_out, settings);
         if let Some(until) = until {
             let (data, held_out) = data(wordpiece, 24);
-            trainer = trainer.with_first_phase(FirstPhase { data, held_out, until });
+            trainer =
+                trainer.with_first_phase(FirstPhase { data, held_out, until, of_new_model: true });
         }
         trainer.run(None, &mut Silent, &Stop::default()).unwrap();
         let history = trainer.history().clone();
@@ -592,5 +576,12 @@ mod tests {
         assert_eq!(twice.1.evaluations[..3], short.1.evaluations[..3]);
         assert_ne!(twice.1.evaluations[3], short.1.evaluations[3]);
         assert!(trained(&wordpiece, 48, Some(0)).0 == long.0);
+
+        // Rows of the position table that no sequence reaches repeat the first phase's, every 23 of its 24.
+        let layout = Layout::new(&Config::new(1, 8, 2, 12, wordpiece.vocab_size()), &PRETRAINING);
+        let (_, table) = layout.find("embeddings.position_embeddings.weight").unwrap();
+        let row = |values: &[f32], at: usize| values[table.start + at * 8..][..8].to_vec();
+        assert!(row(&twice.0, 60) == row(&twice.0, 83) && row(&twice.0, 60) != row(&twice.0, 61));
+        assert!(row(&long.0, 60) != row(&long.0, 83));
     }
 }

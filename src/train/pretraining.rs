@@ -27,7 +27,8 @@ use crate::text::{Casing, WordPiece};
 pub use super::corpus::paragraphs;
 use super::corpus::{Corpus, Source};
 use super::distill::Teacher;
-use super::pretrain::{FirstPhase, Pretrainer, Settings};
+use super::phases::FirstPhase;
+use super::pretrain::{Pretrainer, Settings};
 use super::progress::{Callback, Progress};
 use super::report::EvalReport;
 use super::stop::Stop;
@@ -111,6 +112,9 @@ pub struct Start {
     pub learning_rate: f64,
     /// Longest sequence of the first phase, in tokens, unless another one is set; None for no first phase.
     pub first_seq: Option<usize>,
+    /// Whether its weights are random: then those of positions beyond the first phase's length are repeated from the
+    /// others when that phase ends.
+    pub of_new_model: bool,
     /// The teacher of a distillation.
     pub teacher: Option<Teacher>,
 }
@@ -133,6 +137,7 @@ impl Start {
             packing,
             learning_rate: learning_rate(&config),
             first_seq: first_seq(&config),
+            of_new_model: true,
             teacher: None,
             config,
         }
@@ -150,6 +155,7 @@ impl Start {
             packing,
             // It has learned to use positions.
             first_seq: None,
+            of_new_model: false,
             teacher: None,
         }
     }
@@ -348,6 +354,7 @@ impl PretrainingBuilder {
                 data,
                 held_out,
                 until: (steps as f64 * self.phase_share) as u64,
+                of_new_model: start.of_new_model,
             });
         }
         if let Some(teacher) = start.teacher {
