@@ -464,7 +464,12 @@ mod tests {
     }
 
     /// The parameters after four steps on sequences of 48, or of 24 until step `until`.
-    fn trained(wordpiece: &WordPiece, max_len: usize, until: Option<u64>) -> (Vec<f32>, History) {
+    fn trained(
+        wordpiece: &WordPiece,
+        max_len: usize,
+        until: Option<u64>,
+        of_new_model: bool,
+    ) -> (Vec<f32>, History) {
         let config = Config::new(1, 8, 2, 12, wordpiece.vocab_size());
         let layout = Layout::new(&config, &PRETRAINING);
         let engine = CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap();
@@ -473,8 +478,8 @@ mod tests {
         let mut trainer = Pretrainer::new(Box::new(engine), train, held_out, settings);
         if let Some(until) = until {
             let (data, held_out) = data(wordpiece, 24);
-            trainer =
-                trainer.with_first_phase(FirstPhase { data, held_out, until, of_new_model: true });
+            let phase = FirstPhase { data, held_out, until, of_new_model };
+            trainer = trainer.with_first_phase(phase);
         }
         trainer.run(None, &mut Silent, &Stop::default()).unwrap();
         let history = trainer.history().clone();
@@ -568,20 +573,24 @@ mod tests {
     fn the_first_phase_trains_and_measures_on_its_own_data_and_ends() {
         let texts = embedded::paragraphs().take(60).map(|p| Ok(p.text));
         let wordpiece = WordPiece::train(texts, 300, Casing::Uncased).unwrap();
-        let (short, long) = (trained(&wordpiece, 24, None), trained(&wordpiece, 48, None));
-        let always = trained(&wordpiece, 48, Some(4));
-        let twice = trained(&wordpiece, 48, Some(2));
+        let (short, long) =
+            (trained(&wordpiece, 24, None, true), trained(&wordpiece, 48, None, true));
+        let always = trained(&wordpiece, 48, Some(4), true);
+        let twice = trained(&wordpiece, 48, Some(2), true);
         assert!(always.0 == short.0 && always.1.evaluations == short.1.evaluations);
         assert!(twice.0 != short.0 && twice.0 != long.0);
         assert_eq!(twice.1.evaluations[..3], short.1.evaluations[..3]);
         assert_ne!(twice.1.evaluations[3], short.1.evaluations[3]);
-        assert!(trained(&wordpiece, 48, Some(0)).0 == long.0);
+        assert!(trained(&wordpiece, 48, Some(0), true).0 == long.0);
 
         // Rows of the position table that no sequence reaches repeat the first phase's, every 23 of its 24.
         let layout = Layout::new(&Config::new(1, 8, 2, 12, wordpiece.vocab_size()), &PRETRAINING);
         let (_, table) = layout.find("embeddings.position_embeddings.weight").unwrap();
         let row = |values: &[f32], at: usize| values[table.start + at * 8..][..8].to_vec();
         assert!(row(&twice.0, 60) == row(&twice.0, 83) && row(&twice.0, 60) != row(&twice.0, 61));
-        assert!(row(&long.0, 60) != row(&long.0, 83));
+        let continued = trained(&wordpiece, 48, Some(2), false);
+        for values in [&long.0, &continued.0] {
+            assert!(row(values, 60) != row(values, 83));
+        }
     }
 }
