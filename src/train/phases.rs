@@ -21,6 +21,19 @@ pub struct FirstPhase {
     pub of_new_model: bool,
 }
 
+impl FirstPhase {
+    /// Continues after `step` a run of which the first phase was to end after step `was`.
+    pub(super) fn resume(&mut self, step: u64, was: u64) {
+        if step <= was {
+            // It can end no earlier than it has lasted.
+            self.until = self.until.max(step);
+        } else {
+            // The second phase has trained all positions.
+            self.of_new_model = false;
+        }
+    }
+}
+
 /// Returns the first phase if it includes this step.
 pub(super) fn phase_at(first: &Option<FirstPhase>, step: u64) -> Option<&FirstPhase> {
     first.as_ref().filter(|phase| step <= phase.until)
@@ -62,6 +75,29 @@ fn repeat(table: &mut [f32], width: usize, trained: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::PretrainingOptions;
+    use crate::text::{Casing, WordPiece, embedded};
+
+    #[test]
+    fn a_resumed_run_repeats_positions_once() {
+        let options = PretrainingOptions { max_len: 24, ..PretrainingOptions::default() };
+        let paragraphs = || embedded::paragraphs().take(60);
+        let wordpiece =
+            WordPiece::train(paragraphs().map(|p| Ok(p.text)), 300, Casing::Uncased).unwrap();
+        let resumed = |until: u64, step: u64, was: u64| {
+            let text = paragraphs().map(Ok);
+            let (data, held_out) =
+                PretrainingData::build_split(text, &wordpiece, &options, None, 4).unwrap();
+            let mut phase = FirstPhase { data, held_out, until, of_new_model: true };
+            phase.resume(step, was);
+            (phase.until, phase.of_new_model)
+        };
+        assert_eq!(resumed(80, 50, 80), (80, true));
+        // The phase is shortened to a step that has passed.
+        assert_eq!(resumed(40, 50, 80), (50, true));
+        // The phase had ended and is made longer.
+        assert_eq!(resumed(90, 60, 50), (90, false));
+    }
 
     #[test]
     fn rows_repeat_but_the_first() {

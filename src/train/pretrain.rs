@@ -223,6 +223,9 @@ impl Pretrainer {
     /// Continues where `state` was saved.
     pub fn resume(&mut self, state: State) -> Result<()> {
         let (step, run) = state.restore(self.engine.as_mut(), &mut self.guard)?;
+        if let Some(phase) = &mut self.first_phase {
+            phase.resume(step, run.recipe.first_until);
+        }
         (self.step, self.history) = (step, run.history);
         Ok(())
     }
