@@ -189,12 +189,15 @@ def work_of(words):
 
 
 def probe(options):
-    """Measures the candidates in turns, so that a slow minute of the machine is nobody's alone."""
+    """Measures the candidates in turns, so that a slow minute of the machine is nobody's alone; those that do the same
+    work a step are measured as one."""
     found, work = {}, {}
-    for _ in range(ROUNDS):
+    for measured in range(ROUNDS):
         for name in candidates(options):
             work[name] = work_of(options.options)
             times = found.setdefault(work[name], [])
+            if len(times) > measured:
+                continue
             times.append(step_time(options, PROBE / 2, times[-1] if times else None))
             print(f"{name}: {times[-1]:.4f} s a step", file=sys.stderr, flush=True)
     speeds = {name: statistics.median(found[work[name]]) for name in work}

@@ -22,15 +22,10 @@ pub struct FirstPhase {
 }
 
 impl FirstPhase {
-    /// Continues after `step` a run of which the first phase was to end after step `was`.
+    /// Continues after `step` a run of which the first phase was to end after step `was`. A phase can end no earlier
+    /// than it has lasted, and one that has ended does not begin again: the second phase has trained all positions.
     pub(super) fn resume(&mut self, step: u64, was: u64) {
-        if step <= was {
-            // It can end no earlier than it has lasted.
-            self.until = self.until.max(step);
-        } else {
-            // The second phase has trained all positions.
-            self.of_new_model = false;
-        }
+        self.until = if step <= was { self.until.max(step) } else { was };
     }
 }
 
@@ -90,13 +85,13 @@ mod tests {
                 PretrainingData::build_split(text, &wordpiece, &options, None, 4).unwrap();
             let mut phase = FirstPhase { data, held_out, until, of_new_model: true };
             phase.resume(step, was);
-            (phase.until, phase.of_new_model)
+            phase.until
         };
-        assert_eq!(resumed(80, 50, 80), (80, true));
+        assert_eq!(resumed(80, 50, 80), 80);
         // The phase is shortened to a step that has passed.
-        assert_eq!(resumed(40, 50, 80), (50, true));
-        // The phase had ended and is made longer.
-        assert_eq!(resumed(90, 60, 50), (90, false));
+        assert_eq!(resumed(40, 50, 80), 50);
+        // The phase had ended and would be longer.
+        assert_eq!(resumed(90, 60, 50), 50);
     }
 
     #[test]

@@ -300,17 +300,18 @@ impl RunArgs {
         checkpoint::same_run(&self.out, &was, &report::identity(&trainer.identity()))?;
         note!("continuing after step {}", state.step);
         let before = report::changeable(&state.run.recipe);
+        let mut changes = state.other_files(&self.out);
+        changes.extend(state.numerics_changes(trainer.numerics()));
+        trainer.resume(state)?;
+        // A phase that has ended stays ended, whatever the options are.
         for ((what, was), (_, is)) in before.iter().zip(&report::changeable(&trainer.recipe())) {
             if was != is {
                 note!("{what} was {was} and is {is} from here on");
             }
         }
-        for change in state.other_files(&self.out) {
+        for change in changes {
             note!("{change}");
         }
-        for change in state.numerics_changes(trainer.numerics()) {
-            note!("{change}");
-        }
-        trainer.resume(state)
+        Ok(())
     }
 }
