@@ -4,14 +4,15 @@
     python3 benches/speedrun/run.py train NAME --work DIR [--minutes 60] [--seed 1] [-- OPTIONS of cloze pretrain]
     python3 benches/speedrun/run.py train NAME --work DIR --torch PYTHON [..] [-- OPTIONS of peers/torch_pretrain.py]
     python3 benches/speedrun/run.py probe --work DIR
-    python3 benches/speedrun/run.py search --work DIR [--minutes 10]
+    python3 benches/speedrun/run.py search --work DIR
     python3 benches/speedrun/run.py tasks NAME --work DIR --data DIR [--seed 1]
     python3 benches/speedrun/run.py table [--minutes 60]
 
 `prepare` makes the text, its vocabulary and a token store in --work, once. `train` trains within the time, measures the
 model, which stays in WORK/NAME-MINUTES-SEED, and adds a line to results.jsonl. `tasks` fine-tunes that model and adds
-the scores. `probe` measures the speeds of the candidates in candidates.txt, in turns, on the idle machine. `search` then
-trains each that has no result yet, for the steps that fit into the time at its speed; the machine may be busy meanwhile.
+the scores. `probe` measures the speeds of the candidates in candidates.txt, in turns, on the idle machine, into speeds.json.
+`search` then trains each that has no result yet, for the steps that take as long as 3,000 of the base; the machine may be
+busy meanwhile.
 In options `--shape 4x192` is a model of 4 layers, 192 wide, with heads of 64 and positions for 128 tokens.
 """
 
@@ -30,12 +31,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS = HERE / "results.jsonl"
 CANDIDATES = HERE / "candidates.txt"
+SPEEDS = HERE / "speeds.json"
 PIECES, SEQ = 8000, 128
 # Seconds that are trained to find out how many steps fit into the time, and the share of the time that is planned:
 # on a shared machine no two runs have the same speed.
 PROBE, PLANNED = 20, 0.98
 # How often `probe` measures each candidate.
 ROUNDS = 3
+# Steps of the base in a search. A candidate gets as many as take the same time, so that searches on machines of
+# different speed add up. They take 10 minutes on two cores of an AMD EPYC of 2019 (no AVX-512), 5 of one of 2022.
+BASE_STEPS = 3000
 # Options that cost no time: candidates that differ in nothing else have one speed.
 FREE = ("--lr", "--schedule", "--adam-beta2", "--warmup", "--weight-decay", "--whole-word")
 
@@ -143,8 +148,8 @@ def measure(options, model):
     return {"held_out_loss": first["mlm_loss"], "held_out_accuracy": first["mlm_accuracy"], "next_sentence": pairs}
 
 
-def train(options, speed=None):
-    """Trains and measures an entry; `speed` is its seconds a step where they are known."""
+def train(options, steps=None):
+    """Trains and measures an entry, for so many steps, or as many as fit into the time."""
     folder = options.work / f"{options.name}-{options.minutes:g}-{options.seed}"
     seconds = 60 * options.minutes
     if options.torch:
@@ -153,8 +158,7 @@ def train(options, speed=None):
         trained = call([*command, "--threads", os.cpu_count(), *shaped(options)])
     else:
         # An entry is probed just before it trains.
-        known = step_time(options) if speed is None else speed
-        steps = int(seconds * PLANNED / known)
+        steps = steps or int(seconds * PLANNED / step_time(options))
         summary = pretrain(options, folder, steps, max(1, steps // 10))
         times = step_times(folder)
         trained = {"steps": steps, "train_seconds": round(sum(times)), "tokens_per_s": round(summary["tokens_per_s"])}
@@ -192,25 +196,26 @@ def probe(options):
     """Measures the candidates in turns, so that a slow minute of the machine is nobody's alone; those that do the same
     work a step are measured as one."""
     found, work = {}, {}
-    for measured in range(ROUNDS):
+    for done in range(ROUNDS):
         for name in candidates(options):
             work[name] = work_of(options.options)
             times = found.setdefault(work[name], [])
-            if len(times) > measured:
+            if len(times) > done:
                 continue
             times.append(step_time(options, PROBE / 2, times[-1] if times else None))
             print(f"{name}: {times[-1]:.4f} s a step", file=sys.stderr, flush=True)
-    speeds = {name: statistics.median(found[work[name]]) for name in work}
-    (options.work / "speeds.json").write_text(json.dumps(speeds, indent=1), encoding="utf-8")
+        # The other programs of a shared machine only add time.
+        speeds = {name: round(min(found[work[name]]), 4) for name in work}
+        SPEEDS.write_text(json.dumps(speeds, indent=1) + "\n", encoding="utf-8")
 
 
 def search(options):
+    options.minutes = 10
     done = {(line["name"], line["minutes"], line["seed"]) for line in results()}
-    file = options.work / "speeds.json"
-    speeds = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    speeds = json.loads(SPEEDS.read_text(encoding="utf-8"))
     for name in candidates(options):
         if (name, options.minutes, options.seed) not in done:
-            train(options, speeds.get(name))
+            train(options, int(BASE_STEPS * speeds["base"] / speeds[name]))
 
 
 def tasks(options):

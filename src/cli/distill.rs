@@ -14,7 +14,8 @@ use crate::model::{Layout, Part};
 use crate::note;
 use crate::train::Teacher;
 use crate::train::distill::student_of;
-use crate::train::pretraining::{Start, learning_rate};
+use crate::train::pretraining::Start;
+use crate::train::recipe::Hyperparameters;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -69,13 +70,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let name = records::name_of_model(&folder);
     let origin = Origin { words: format!("layers {list} of the teacher {name}"), base: Some(name) };
     let start = Start {
-        learning_rate: learning_rate(&config),
+        hyperparameters: Hyperparameters::of_student(config.hidden_size),
         config,
         layout,
         values,
         wordpiece,
         packing: Packing::Full,
-        first_seq: None,
         of_new_model: false,
         teacher: Some(Teacher::new(teacher, recipe)?),
     };

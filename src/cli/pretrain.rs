@@ -12,15 +12,20 @@ use crate::data::Packing;
 use crate::error::Result;
 use crate::hub;
 use crate::model::weights::{self, Model, wordpiece_of};
-use crate::model::{Config, Layout};
+use crate::model::{Config, Layout, Size};
 use crate::note;
 use crate::text::{Casing, WordPiece};
-use crate::train::pretraining::{Start, first_seq, new_config, parts, usual_pieces, vocabulary_of};
+use crate::train::Recipe;
+use crate::train::pretraining::{Start, parts, usual_pieces, vocabulary_of};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) run: RunArgs,
+    /// How a new model is trained where no option says otherwise [default: hour for models narrower than
+    /// 768, paper for the others]
+    #[arg(long, value_enum, conflicts_with = "init")]
+    recipe: Option<Recipe>,
     /// tiny, mini, small, medium, minilm, base, large, or the path of a config.json [default: tiny]
     #[arg(long, value_name = "SIZE|CONFIG")]
     size: Option<String>,
@@ -37,8 +42,8 @@ pub(crate) struct Args {
     /// vocabulary
     #[arg(long, value_name = "DIR|NAME")]
     init: Option<PathBuf>,
-    /// Standard deviation of the initial weights [default: as the configuration file says; else 0.02 from
-    /// hidden size 768 on, and 0.9 / sqrt(H) below]
+    /// Standard deviation of the initial weights [default: as the configuration file or the recipe says:
+    /// 0.02 in paper, 0.9 / sqrt(H) in hour]
     #[arg(long, value_name = "SIGMA", conflicts_with = "init")]
     initializer_range: Option<f64>,
     /// No pairs and no next-sentence prediction: one segment of text, as in RoBERTa
@@ -107,8 +112,10 @@ impl Args {
     /// Returns a new model.
     fn afresh(&self, begun: &Begun) -> Result<(Start, Origin)> {
         let mut config = self.config()?;
+        let recipe = self.recipe.unwrap_or(Recipe::of_width(config.hidden_size));
         // Before the text is read to train a vocabulary.
-        self.run.fits(&config, first_seq(&config))?;
+        let first_seq = recipe.hyperparameters(config.hidden_size).first_seq;
+        self.run.fits(&config, first_seq)?;
         let packing = self.packing();
         config.check_parts(parts(packing))?;
         memory::parameters_fit(&Layout::new(&config, parts(packing)))?;
@@ -116,7 +123,7 @@ impl Args {
         config.vocab_size = wordpiece.vocab_size();
         memory::parameters_fit(&Layout::new(&config, parts(packing)))?;
         let origin = Origin { words: "random weights".into(), base: None };
-        let start = Start::new_model(config, wordpiece, packing, self.run.seed);
+        let start = Start::new_model(config, wordpiece, packing, recipe, self.run.seed);
         Ok((start, origin))
     }
 
@@ -192,7 +199,11 @@ impl Args {
         let size = self.size.as_deref().unwrap_or("tiny");
         let mut config = match is_file(size) {
             true => config_of(size, 0)?,
-            false => new_config(size.parse()?),
+            false => {
+                let size: Size = size.parse()?;
+                let usual = Recipe::of_width(size.config(0).hidden_size);
+                self.recipe.unwrap_or(usual).config(size)
+            }
         };
         config.vocab_size = 0;
         if let Some(deviation) = self.initializer_range {

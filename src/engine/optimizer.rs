@@ -38,10 +38,15 @@ pub struct Optimizer {
     pub weight_decay: f64,
 }
 
+impl Optimizer {
+    /// AdamW with BERT's constants.
+    pub const BERT: Self =
+        Self { rule: Rule::Adamw, beta1: 0.9, beta2: 0.999, epsilon: 1e-6, weight_decay: 0.01 };
+}
+
 impl Default for Optimizer {
-    /// AdamW with BERT's constants: 0.9, 0.999, 1e-6, 0.01.
     fn default() -> Self {
-        Self { rule: Rule::Adamw, beta1: 0.9, beta2: 0.999, epsilon: 1e-6, weight_decay: 0.01 }
+        Self::BERT
     }
 }
 

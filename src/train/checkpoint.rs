@@ -277,7 +277,7 @@ mod tests {
     use crate::engine::optimizer::{Optimizer, Rule};
     use crate::model::Config;
     use crate::train::guard::GuardSettings;
-    use crate::train::identity::{Architecture, ORDER, PretrainingIdentity, Recipe};
+    use crate::train::identity::{Architecture, Changeable, ORDER, PretrainingIdentity};
     use crate::train::pretrain::PretrainingRun;
     use crate::train::{History, Schedule, StepReport};
 
@@ -305,7 +305,7 @@ mod tests {
             step,
             run: PretrainingRun {
                 identity,
-                recipe: Recipe {
+                changeable: Changeable {
                     schedule: Schedule::linear(0.1, 2, 9),
                     first_until: 4,
                     optimizer: Optimizer::default(),

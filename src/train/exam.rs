@@ -126,12 +126,13 @@ mod tests {
     use crate::data::Packing;
     use crate::model::{Config, Layout, weights};
     use crate::text::Casing;
+    use crate::train::Recipe;
     use crate::train::pretraining::{Start, vocabulary_of};
 
     fn saved(folder: &Path, wordpiece: &WordPiece, packing: Packing, left_to_right: bool) {
         let mut config = Config::new(1, 8, 2, 12, wordpiece.vocab_size());
         config.is_decoder = left_to_right;
-        let start = Start::new_model(config, wordpiece.clone(), packing, 1);
+        let start = Start::new_model(config, wordpiece.clone(), packing, Recipe::Hour, 1);
         weights::write(folder, &start.config, &start.layout, &start.values, wordpiece).unwrap();
     }
 

@@ -54,7 +54,7 @@ pub struct PretrainingIdentity {
 /// The settings of a pre-training run that may change when it is resumed. No single command repeats such
 /// a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Recipe {
+pub struct Changeable {
     /// Learning rate by step.
     pub schedule: Schedule,
     /// The last step of the first phase; 0 without one.

@@ -20,6 +20,7 @@ mod phases;
 pub mod pretrain;
 pub mod pretraining;
 pub mod progress;
+pub mod recipe;
 #[cfg(feature = "charts")]
 pub mod record;
 pub mod report;
@@ -39,6 +40,7 @@ pub use phases::FirstPhase;
 pub use pretrain::{Pretrainer, Settings};
 pub use pretraining::Pretraining;
 pub use progress::Progress;
+pub use recipe::Recipe;
 #[cfg(feature = "charts")]
 pub use record::Records;
 pub use report::{EvalReport, History, Report, Silent, StepReport};

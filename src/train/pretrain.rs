@@ -16,7 +16,7 @@ use crate::text::WordPiece;
 use super::checkpoint;
 use super::distill::Teacher;
 use super::guard::{Guard, GuardSettings};
-use super::identity::{ORDER, PretrainingIdentity, Recipe, checksum};
+use super::identity::{Changeable, ORDER, PretrainingIdentity, checksum};
 use super::phases::{self, FirstPhase, phase_at};
 use super::report::{EvalReport, History, Report, StepReport};
 use super::schedule::Schedule;
@@ -56,7 +56,7 @@ pub struct PretrainingRun {
     /// The settings that may not change when the run is resumed.
     pub identity: PretrainingIdentity,
     /// Those that may.
-    pub recipe: Recipe,
+    pub changeable: Changeable,
     /// All reports so far.
     pub history: History,
 }
@@ -65,17 +65,19 @@ pub struct PretrainingRun {
 pub type State = checkpoint::State<PretrainingRun>;
 
 impl Settings {
-    /// Returns settings for `steps` steps of `batch` sequences: warm-up over the first tenth, ten
-    /// evaluations, and BERT's AdamW with RoBERTa's second beta, 0.98 (Liu et al., arXiv 1907.11692,
-    /// section 3.1), which forgets the large early gradients sooner. After 1,200 steps of 16 short
-    /// sequences, a tiny model predicted 42 % of held-out masked tokens with it, and 35 % with 0.999 (one
-    /// seed, our own corpus).
+    /// BERT's AdamW with RoBERTa's second beta, 0.98 (Liu et al., arXiv 1907.11692, section 3.1), which forgets the
+    /// large early gradients sooner. After 1,200 steps of 16 short sequences, a tiny model predicted 42 % of held-out
+    /// masked tokens with it, and 35 % with 0.999 (one seed, our own corpus).
+    pub const OPTIMIZER: Optimizer = Optimizer { beta2: 0.98, ..Optimizer::BERT };
+
+    /// Returns settings for `steps` steps of `batch` sequences: warm-up over the first tenth, ten evaluations, and
+    /// [`OPTIMIZER`](Self::OPTIMIZER).
     pub fn new(steps: u64, batch: usize, peak: f64) -> Self {
         Self {
             batch,
             micro_batch: 0,
             schedule: Schedule::linear(peak, steps / 10, steps),
-            optimizer: Optimizer { beta2: 0.98, ..Optimizer::default() },
+            optimizer: Self::OPTIMIZER,
             max_norm: 1.0,
             save_every: 0,
             evaluate_every: (steps / 10).max(1),
@@ -203,8 +205,8 @@ impl Pretrainer {
     }
 
     /// Returns the settings that may change when the run is resumed.
-    pub fn recipe(&self) -> Recipe {
-        Recipe {
+    pub fn changeable(&self) -> Changeable {
+        Changeable {
             schedule: self.settings.schedule,
             first_until: self.first_phase.as_ref().map_or(0, |phase| phase.until),
             optimizer: self.settings.optimizer,
@@ -224,7 +226,7 @@ impl Pretrainer {
     pub fn resume(&mut self, state: State) -> Result<()> {
         let (step, run) = state.restore(self.engine.as_mut(), &mut self.guard)?;
         if let Some(phase) = &mut self.first_phase {
-            phase.resume(step, run.recipe.first_until);
+            phase.resume(step, run.changeable.first_until);
         }
         (self.step, self.history) = (step, run.history);
         Ok(())
@@ -238,7 +240,7 @@ impl Pretrainer {
         let (engine, snapshot) = (self.engine.as_ref(), self.engine.snapshot()?);
         let run = PretrainingRun {
             identity: self.identity(),
-            recipe: self.recipe(),
+            changeable: self.changeable(),
             history: self.history.clone(),
         };
         let (files, _) = weights::stage(
@@ -307,7 +309,7 @@ impl Pretrainer {
         }
         ranks.agree("the step", &self.step.to_string())?;
         ranks.agree("the run", &format!("{:?}", self.identity()))?;
-        ranks.agree("the settings", &format!("{:?}", self.recipe()))?;
+        ranks.agree("the settings", &format!("{:?}", self.changeable()))?;
         let parameters = checksum(&self.engine.snapshot()?.parameters);
         ranks.agree("the parameters (by checksum)", &format!("{parameters:08x}"))
     }

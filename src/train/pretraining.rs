@@ -30,44 +30,9 @@ use super::distill::Teacher;
 use super::phases::FirstPhase;
 use super::pretrain::{Pretrainer, Settings};
 use super::progress::{Callback, Progress};
+use super::recipe::{Hyperparameters, Recipe};
 use super::report::EvalReport;
 use super::stop::Stop;
-
-/// From this hidden size on, models start and train as in the paper. Narrower ones learn sooner with other
-/// settings.
-const PAPER_WIDTH: usize = 768;
-/// Longest sequence of a narrow model's first phase, in tokens.
-const FIRST_SEQ: usize = 40;
-/// A model that was trained before continues at this share of a new one's learning rate
-/// (google-research/bert's README: 2e-5 in place of 1e-4).
-const CONTINUED: f64 = 0.2;
-/// The first phase's share of the steps.
-pub const PHASE_SHARE: f64 = 0.8;
-
-/// Returns the highest learning rate for a new model.
-pub fn learning_rate(config: &Config) -> f64 {
-    if config.hidden_size < PAPER_WIDTH { 0.192 / config.hidden_size as f64 } else { 1e-4 }
-}
-
-/// Returns the longest sequence of a new model's first phase, in tokens; None if it needs no such phase.
-pub fn first_seq(config: &Config) -> Option<usize> {
-    (config.hidden_size < PAPER_WIDTH).then_some(FIRST_SEQ)
-}
-
-/// Returns the configuration of a new model of this size; the vocabulary's size is still 0.
-pub fn new_config(size: Size) -> Config {
-    let mut config = size.config(0);
-    if config.hidden_size < PAPER_WIDTH {
-        // 0.02 suits the base model. Narrower ones hardly learn for hundreds of steps with it: after 800
-        // steps, a tiny one predicted 46 % of held-out masked tokens with 0.08, and 27 % with 0.02.
-        config.initializer_range = 0.9 / (config.hidden_size as f64).sqrt();
-        // Dropout slows learning. Without it the held-out loss of a tiny model on one novel was
-        // still falling after 9,600 steps.
-        config.hidden_dropout_prob = 0.0;
-        config.attention_probs_dropout_prob = 0.0;
-    }
-    config
-}
 
 /// Returns the longest sequence of a run, in tokens, unless another one is set: the sentences of Cloze's own corpus,
 /// which is used without a text of one's own, are short.
@@ -108,10 +73,8 @@ pub struct Start {
     pub wordpiece: WordPiece,
     /// How the text is cut into sequences.
     pub packing: Packing,
-    /// The highest learning rate, unless another one is set.
-    pub learning_rate: f64,
-    /// Longest sequence of the first phase, in tokens, unless another one is set; None for no first phase.
-    pub first_seq: Option<usize>,
+    /// What the run uses where nothing else is set.
+    pub hyperparameters: Hyperparameters,
     /// Whether its weights are random: then those of positions beyond the first phase's length are repeated from the
     /// others when that phase ends.
     pub of_new_model: bool,
@@ -120,11 +83,13 @@ pub struct Start {
 }
 
 impl Start {
-    /// Returns a new model with random weights, drawn with `seed`. The vocabulary decides its size.
+    /// Returns a new model with random weights, drawn with `seed`, for a run by this recipe. The vocabulary decides
+    /// its size.
     pub fn new_model(
         mut config: Config,
         wordpiece: WordPiece,
         packing: Packing,
+        recipe: Recipe,
         seed: u64,
     ) -> Self {
         config.vocab_size = wordpiece.vocab_size();
@@ -135,8 +100,7 @@ impl Start {
             layout,
             wordpiece,
             packing,
-            learning_rate: learning_rate(&config),
-            first_seq: first_seq(&config),
+            hyperparameters: recipe.hyperparameters(config.hidden_size),
             of_new_model: true,
             teacher: None,
             config,
@@ -147,14 +111,12 @@ impl Start {
     pub fn trained(mut model: Model, wordpiece: WordPiece, packing: Packing) -> Self {
         model.config.clear_labels();
         Self {
-            learning_rate: CONTINUED * learning_rate(&model.config),
+            hyperparameters: Hyperparameters::of_trained(model.config.hidden_size),
             config: model.config,
             layout: model.layout,
             values: model.values,
             wordpiece,
             packing,
-            // It has learned to use positions.
-            first_seq: None,
             of_new_model: false,
             teacher: None,
         }
@@ -166,18 +128,21 @@ pub struct PretrainingBuilder {
     text: Vec<PathBuf>,
     store: Option<(Arc<TokenStore>, WordPiece)>,
     held_out: Vec<PathBuf>,
-    config: Config,
+    size: Size,
+    config: Option<Config>,
+    recipe: Option<Recipe>,
     vocabulary: Option<WordPiece>,
     vocabulary_size: Option<usize>,
     start: Option<Start>,
     seq: Option<usize>,
     first_seq: Option<usize>,
-    phase_share: f64,
+    phase_share: Option<f64>,
     steps: u64,
     batch: usize,
     learning_rate: Option<f64>,
     settings: Option<Settings>,
-    options: PretrainingOptions,
+    options: Option<PretrainingOptions>,
+    seed: Option<u64>,
     setup: Setup,
     tokens_in: Option<PathBuf>,
     stop: Stop,
@@ -205,13 +170,21 @@ impl PretrainingBuilder {
     }
 
     /// Trains a new model of this size. The default is [`Size::Tiny`].
-    pub fn size(self, size: Size) -> Self {
-        self.config(new_config(size))
+    pub fn size(mut self, size: Size) -> Self {
+        self.size = size;
+        self
     }
 
-    /// Trains a new model of this configuration; the vocabulary's size is filled in.
+    /// Trains a new model of this configuration, instead of one of a size; the vocabulary's size is filled in.
     pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
+        self.config = Some(config);
+        self
+    }
+
+    /// Trains the new model by this recipe. The default is [`Recipe::Hour`] for models narrower than 768, and
+    /// [`Recipe::Paper`] for the others.
+    pub fn recipe(mut self, recipe: Recipe) -> Self {
+        self.recipe = Some(recipe);
         self
     }
 
@@ -246,7 +219,7 @@ impl PretrainingBuilder {
         self
     }
 
-    /// Sets the highest learning rate. The default suits the model's width.
+    /// Sets the highest learning rate. The default is the recipe's.
     pub fn learning_rate(mut self, rate: f64) -> Self {
         self.learning_rate = Some(rate);
         self
@@ -270,21 +243,22 @@ impl PretrainingBuilder {
         self
     }
 
-    /// Sets the first phase's share of the steps. The default is [`PHASE_SHARE`].
+    /// Sets the first phase's share of the steps. The default is the recipe's.
     pub fn phase_share(mut self, share: f64) -> Self {
-        self.phase_share = share;
+        self.phase_share = Some(share);
         self
     }
 
-    /// Sets masking, packing and the seed; the longest sequence is set by [`seq`](Self::seq).
+    /// Replaces the recipe's masks, and sets packing and the seed; the longest sequence is set by
+    /// [`seq`](Self::seq).
     pub fn options(mut self, options: PretrainingOptions) -> Self {
-        self.options = options;
+        self.options = Some(options);
         self
     }
 
     /// Sets the key of every random choice. The default is 0.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.options.seed = seed;
+        self.seed = Some(seed);
         self
     }
 
@@ -316,7 +290,7 @@ impl PretrainingBuilder {
             Some(start) => start,
             None => self.new_model()?,
         };
-        let config = &start.config;
+        let (config, usual) = (&start.config, start.hyperparameters);
         let seq = self.seq.unwrap_or_else(|| usual_seq(self.has_text()));
         if seq > config.positions() {
             return Err(Error::Usage(format!(
@@ -325,8 +299,8 @@ impl PretrainingBuilder {
             )));
         }
         let mut settings = self.settings.take().unwrap_or_else(|| {
-            let rate = self.learning_rate.unwrap_or(start.learning_rate);
-            Settings::new(self.steps, self.batch, rate)
+            let learning_rate = self.learning_rate.unwrap_or(usual.learning_rate);
+            Hyperparameters { learning_rate, ..usual }.settings(self.steps, self.batch)
         });
         settings.numerics = Some(Numerics::of(self.setup, settings.micro_batch));
         let engine = self.setup.engine(config, &start.layout, start.values)?;
@@ -334,7 +308,7 @@ impl PretrainingBuilder {
             max_len: seq,
             packing: start.packing,
             left_to_right: config.is_decoder,
-            ..self.options.clone()
+            ..self.text_options(usual.mask_probability)
         };
         let tokens = self.token_folder()?;
         let source = match &self.store {
@@ -346,14 +320,15 @@ impl PretrainingBuilder {
         let steps = settings.schedule.total;
         let mut trainer = Pretrainer::new(engine, data, held_out, settings)
             .with_vocabulary(start.wordpiece.clone());
-        let first_seq = self.first_seq.or(start.first_seq).unwrap_or(seq);
+        let first_seq = self.first_seq.or(usual.first_seq).unwrap_or(seq);
         if first_seq < seq {
             let options = PretrainingOptions { max_len: first_seq, ..options };
             let (data, held_out) = corpus.data(&start.wordpiece, &options)?;
+            let share = self.phase_share.unwrap_or(usual.phase_share);
             trainer = trainer.with_first_phase(FirstPhase {
                 data,
                 held_out,
-                until: (steps as f64 * self.phase_share) as u64,
+                until: (steps as f64 * share) as u64,
                 of_new_model: start.of_new_model,
             });
         }
@@ -363,8 +338,23 @@ impl PretrainingBuilder {
         Ok(Pretraining { trainer, stop: self.stop, _tokens: tokens })
     }
 
+    /// Returns how text becomes examples; this share of the tokens is masked unless another one is set.
+    fn text_options(&self, mask_probability: f64) -> PretrainingOptions {
+        let usual = PretrainingOptions { mask_probability, ..PretrainingOptions::default() };
+        let options = self.options.clone().unwrap_or(usual);
+        PretrainingOptions { seed: self.seed.unwrap_or(options.seed), ..options }
+    }
+
     fn new_model(&self) -> Result<Start> {
-        self.config.check_parts(parts(self.options.packing))?;
+        let recipe = |width| self.recipe.unwrap_or(Recipe::of_width(width));
+        let config = self.config.clone().unwrap_or_else(|| {
+            let width = self.size.config(0).hidden_size;
+            recipe(width).config(self.size)
+        });
+        let recipe = recipe(config.hidden_size);
+        let options =
+            self.text_options(recipe.hyperparameters(config.hidden_size).mask_probability);
+        config.check_parts(parts(options.packing))?;
         let stored = self.store.as_ref().map(|(_, wordpiece)| wordpiece);
         let wordpiece = match self.vocabulary.as_ref().or(stored) {
             Some(wordpiece) => wordpiece.clone(),
@@ -373,8 +363,7 @@ impl PretrainingBuilder {
                 vocabulary_of(&self.text, pieces, Casing::Uncased)?
             }
         };
-        let (packing, seed) = (self.options.packing, self.options.seed);
-        Ok(Start::new_model(self.config.clone(), wordpiece, packing, seed))
+        Ok(Start::new_model(config, wordpiece, options.packing, recipe, options.seed))
     }
 
     /// Returns whether a text was given, and the run isn't one on Cloze's own corpus.
@@ -407,18 +396,21 @@ impl Pretraining {
             text: Vec::new(),
             store: None,
             held_out: Vec::new(),
-            config: new_config(Size::Tiny),
+            size: Size::Tiny,
+            config: None,
+            recipe: None,
             vocabulary: None,
             vocabulary_size: None,
             start: None,
             seq: None,
             first_seq: None,
-            phase_share: PHASE_SHARE,
+            phase_share: None,
             steps: 12_000,
             batch: 16,
             learning_rate: None,
             settings: None,
-            options: PretrainingOptions::default(),
+            options: None,
+            seed: None,
             setup: Backend::Auto.into(),
             tokens_in: None,
             stop: Stop::default(),
@@ -456,18 +448,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn narrow_models_start_with_wider_weights_and_no_dropout() {
-        let tiny = new_config(Size::Tiny);
-        assert_eq!(tiny.hidden_size, 128);
-        assert!((tiny.initializer_range - 0.9 / 128f64.sqrt()).abs() < 1e-9);
-        assert_eq!((tiny.hidden_dropout_prob, tiny.attention_probs_dropout_prob), (0.0, 0.0));
-        assert_eq!((learning_rate(&tiny), first_seq(&tiny)), (0.0015, Some(40)));
-        let base = new_config(Size::Base);
-        assert_eq!((base.initializer_range, base.hidden_dropout_prob), (0.02, 0.1));
-        assert_eq!((learning_rate(&base), first_seq(&base)), (1e-4, None));
-    }
-
-    #[test]
     fn texts_of_ones_own_have_longer_sequences_and_a_trained_model_continues_slowly() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("book.txt");
@@ -477,7 +457,7 @@ mod tests {
         let config = || Config {
             num_hidden_layers: 1,
             max_position_embeddings: 128,
-            ..new_config(Size::Tiny)
+            ..Recipe::Hour.config(Size::Tiny)
         };
         let builder =
             || Pretraining::builder().config(config()).seed(3).steps(1).vocabulary_size(200);
@@ -495,7 +475,6 @@ mod tests {
         let model = Model::read(&out, &PRETRAINING, None).unwrap();
         let wordpiece = WordPiece::from_file(&WordPiece::file_in(&out), None).unwrap();
         let more = Start::trained(model, wordpiece, Packing::Pairs);
-        assert!((more.learning_rate - 0.0003).abs() < 1e-12);
-        assert_eq!(more.first_seq, None);
+        assert_eq!(more.hyperparameters, Hyperparameters::of_trained(128));
     }
 }

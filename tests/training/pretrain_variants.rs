@@ -170,6 +170,42 @@ fn the_first_phase_ends_as_configured() {
     assert_contains(&message, "only one phase");
 }
 
+/// The recipe decides what no option sets; a run that is resumed with another one reports what differs.
+#[test]
+fn a_recipe_sets_what_no_option_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
+    let trained = |more: &str| {
+        let mut args = run(&corpus, &out, "10");
+        args.extend(more.split_whitespace());
+        stderr(&succeeds(&args))
+    };
+    let changes = |message: &str| -> Vec<String> {
+        let lines = message.lines().filter_map(|line| line.strip_suffix(" from here on"));
+        lines.map(str::to_owned).collect()
+    };
+    let of = |key: &str| config(&out)[key].as_f64().unwrap();
+    trained("");
+    assert_eq!(of("hidden_dropout_prob"), 0.0);
+    assert_eq!(changes(&trained("--resume --recipe hour")), [""; 0]);
+    let expected = [
+        "--lr was 0.0015 and is 0.0001",
+        "the last step of the warm-up was 1 and is 0",
+        "--adam-beta2 was 0.98 and is 0.999",
+        "--dropout was 0 and is 0.1",
+    ];
+    assert_eq!(changes(&trained("--resume --recipe paper")), expected);
+    trained("--overwrite --recipe paper --lr 2e-4");
+    assert_eq!((of("hidden_dropout_prob"), of("initializer_range")), (0.1, 0.02));
+    assert_eq!(changes(&trained("--resume --recipe paper")), ["--lr was 0.0002 and is 0.0001"]);
+    let more = folder.path().join("more");
+    let init = ["pretrain", "--init", text(&out), "--out", text(&more), "--recipe", "paper"];
+    assert_contains(
+        &stderr(&cloze().args(init).output().unwrap()),
+        "cannot be used with '--recipe",
+    );
+}
+
 #[test]
 fn pretraining_starts_from_a_models_weights() {
     let folder = tempfile::tempdir().unwrap();

@@ -25,7 +25,6 @@ use super::shared::training::TrainingArgs;
 use crate::cli::shared::run_folder::RunFolder;
 use crate::data::split::Split;
 use crate::engine::Numerics;
-use crate::engine::optimizer::Optimizer;
 use crate::error::Result;
 use crate::hub::{self, Part as SetPart};
 use crate::lessons::data::MODEL;
@@ -357,6 +356,7 @@ impl Args {
     }
 
     fn settings(&self, recipe: &Recipe, selection: &Selection) -> Settings {
+        let usual = Settings::default();
         Settings {
             epochs: recipe.epochs,
             max_steps: recipe.max_steps,
@@ -364,11 +364,11 @@ impl Args {
             balanced: recipe.balanced,
             // That of the first run.
             learning_rate: recipe.rates[0],
-            warmup: self.training.warmup,
-            decay: self.training.schedule,
+            warmup: self.training.warmup(usual.warmup),
+            decay: self.training.decay(usual.decay),
             tuning: recipe.tuning,
             loss: recipe.loss.clone(),
-            optimizer: self.training.optimizer(Optimizer::default()),
+            optimizer: self.training.optimizer(usual.optimizer),
             micro_batch: self.training.micro_batch(),
             seed: self.seed,
             save_every: self.save_every,
@@ -376,7 +376,7 @@ impl Args {
             keep_best: selection.keep_best,
             metric: Some(selection.metric.clone()),
             patience: selection.patience,
-            ..Settings::default()
+            ..usual
         }
     }
 }

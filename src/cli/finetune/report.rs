@@ -11,12 +11,12 @@ use crate::cli::shared::checks::option_name;
 use crate::cli::shared::records;
 use crate::cli::shared::training::describe;
 use crate::data::sequences::BatchSize;
-use crate::engine::optimizer::Optimizer;
 use crate::error::Result;
 use crate::model::Part;
 use crate::model::weights::Model;
 use crate::tasks::{Dataset, Task};
 use crate::train::card::{Card, Measured as OnData, in_code};
+use crate::train::finetune::Settings;
 use crate::train::record::{About, Chart, numbers};
 use crate::train::task::LOSS;
 use crate::view::page::Table;
@@ -69,16 +69,16 @@ impl Args {
             Some(steps) => (steps, "steps"),
             None => (u64::from(recipe.epochs), "epochs"),
         };
-        let optimizer = self.training.optimizer(Optimizer::default());
+        let usual = Settings::default();
         let mut table = Table::new("Recipe")
             .row("task", &self.task.task)
             .row("model", records::name_of_model(&self.model))
             .row(name, length)
             .row("batch", batch)
             .row("highest learning rate", rate)
-            .row("learning rate after the warm-up", option_name(self.training.schedule))
-            .row("share of steps with a rising rate", self.training.warmup)
-            .row("optimizer", describe(optimizer))
+            .row("learning rate after the warm-up", option_name(self.training.decay(usual.decay)))
+            .row("share of steps with a rising rate", self.training.warmup(usual.warmup))
+            .row("optimizer", describe(self.training.optimizer(usual.optimizer)))
             .row("dropout", model.config.hidden_dropout_prob)
             .row("number format", self.training.engine.dtype())
             .row("seed", self.seed);

@@ -20,29 +20,29 @@ pub(crate) struct TrainingArgs {
     /// Sequences or rows that go through the model at once; the gradients of a step's parts are added up
     #[arg(long, value_name = "N")]
     micro_batch: Option<usize>,
-    /// Share of the steps in which the learning rate rises; the paper's for pre-training is 0.01
-    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
-    pub(crate) warmup: f64,
-    /// How the learning rate falls after the warm-up
-    #[arg(long, value_enum, default_value_t = Decay::Linear)]
-    pub(crate) schedule: Decay,
-    /// How gradients become updates
-    #[arg(long, value_enum, default_value_t = Rule::Adamw)]
-    optimizer: Rule,
+    /// Share of the steps in which the learning rate rises [default: 0.1; to pre-train as the recipe says]
+    #[arg(long, value_name = "SHARE")]
+    warmup: Option<f64>,
+    /// How the learning rate falls after the warm-up [default: linear; to pre-train as the recipe says]
+    #[arg(long, value_enum)]
+    schedule: Option<Decay>,
+    /// How gradients become updates [default: adamw; to pre-train as the recipe says]
+    #[arg(long, value_enum)]
+    optimizer: Option<Rule>,
     /// Added to the root of the mean squared gradient: Google's BERT has 1e-6, PyTorch and
     /// transformers' scripts 1e-8
     #[arg(long, default_value = "1e-6", value_name = "X")]
     adam_epsilon: f64,
-    /// How much of the mean squared gradient each step keeps [default: 0.98 to pre-train; 0.999, as in
-    /// the paper, to fine-tune]
+    /// How much of the mean squared gradient each step keeps [default: 0.999, as in the paper; to pre-train
+    /// as the recipe says]
     #[arg(long, value_name = "X")]
     adam_beta2: Option<f64>,
     /// How much of itself a weight loses in a step, as a multiple of the learning rate; biases and
-    /// LayerNorms lose nothing
-    #[arg(long, default_value_t = 0.01, value_name = "X")]
-    weight_decay: f64,
-    /// Dropout in the encoder [default: as the model's configuration says; for new models 0.1, or 0 if
-    /// they are narrower than 768]
+    /// LayerNorms lose nothing [default: 0.01; to pre-train as the recipe says]
+    #[arg(long, value_name = "X")]
+    weight_decay: Option<f64>,
+    /// Dropout in the encoder [default: as the model's configuration says; for new models as the recipe
+    /// says]
     #[arg(long, value_name = "P")]
     dropout: Option<f64>,
     /// What to do when a step's loss or gradient is NaN or infinite, or its loss spikes
@@ -68,11 +68,11 @@ impl TrainingArgs {
     pub(crate) fn check(&self) -> Result<()> {
         at_least_one([("--micro-batch", self.micro_batch.unwrap_or(1) as u64)])?;
         positive("--spike", self.spike.unwrap_or(2.0))?;
-        share("--warmup", self.warmup)?;
+        share("--warmup", self.warmup.unwrap_or(0.0))?;
         share("--dropout", self.dropout.unwrap_or(0.0))?;
         positive("--adam-epsilon", self.adam_epsilon)?;
         share("--adam-beta2", self.adam_beta2.unwrap_or(0.0))?;
-        from_zero("--weight-decay", self.weight_decay)
+        from_zero("--weight-decay", self.weight_decay.unwrap_or(0.0))
     }
 
     /// Returns an error if the run would overwrite the model that it starts from, or a run or a model
@@ -107,13 +107,23 @@ impl TrainingArgs {
         GuardSettings { bad_steps: self.bad_steps, spike: self.spike }
     }
 
+    /// Returns the share of the steps in which the learning rate rises, by default `usual`.
+    pub(crate) fn warmup(&self, usual: f64) -> f64 {
+        self.warmup.unwrap_or(usual)
+    }
+
+    /// Returns how the learning rate falls after the warm-up, by default as in `usual`.
+    pub(crate) fn decay(&self, usual: Decay) -> Decay {
+        self.schedule.unwrap_or(usual)
+    }
+
     /// Returns `usual` with the given options.
     pub(crate) fn optimizer(&self, usual: Optimizer) -> Optimizer {
         Optimizer {
-            rule: self.optimizer,
+            rule: self.optimizer.unwrap_or(usual.rule),
             epsilon: self.adam_epsilon,
             beta2: self.adam_beta2.unwrap_or(usual.beta2),
-            weight_decay: self.weight_decay,
+            weight_decay: self.weight_decay.unwrap_or(usual.weight_decay),
             ..usual
         }
     }

@@ -21,7 +21,8 @@ use crate::ranks::Ranks;
 use crate::text::WordPiece;
 use crate::train::checkpoint;
 use crate::train::pretrain::State;
-use crate::train::pretraining::{PHASE_SHARE, Pretraining, Start, usual_seq};
+use crate::train::pretraining::{Pretraining, Start, usual_seq};
+use crate::train::recipe::Hyperparameters;
 use crate::train::{Pretrainer, Records, Report, Settings, Stop, Teacher};
 pub(crate) use summary::Summary;
 
@@ -46,18 +47,18 @@ pub(crate) struct RunArgs {
     /// Longest sequence in tokens [default: 128; for our own corpus 40]
     #[arg(long)]
     seq: Option<usize>,
-    /// Longest sequence in the first phase; the value of --seq for no such phase [default: as --seq; 40
-    /// for a new model narrower than 768]
+    /// Longest sequence in the first phase; the value of --seq for no such phase [default: as --seq; for a
+    /// new model as the recipe says]
     #[arg(long, value_name = "SEQ")]
     first_seq: Option<usize>,
-    /// The first phase's share of the steps [default: 0.8]; the paper's is 0.9
+    /// The first phase's share of the steps [default: 0.8; for a new model as the recipe says]
     #[arg(long, value_name = "SHARE")]
     phase_share: Option<f64>,
     /// Sequences a step; with several ranks those of each
     #[arg(long, default_value_t = 16)]
     batch: usize,
-    /// Highest learning rate, reached after the warm-up [default: for a new model 1e-4 from 768 wide
-    /// on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for `pretrain --init`]
+    /// Highest learning rate, reached after the warm-up [default: for a new model as the recipe says; a
+    /// fifth of that for `pretrain --init`]
     #[arg(long, allow_negative_numbers = true)]
     lr: Option<f64>,
     #[command(flatten)]
@@ -65,9 +66,9 @@ pub(crate) struct RunArgs {
     /// Mask all pieces of a word together
     #[arg(long)]
     pub(crate) whole_word: bool,
-    /// Share of the tokens that the model must predict
-    #[arg(long, default_value_t = 0.15, value_name = "SHARE")]
-    mask_prob: f64,
+    /// Share of the tokens that the model must predict [default: 0.15; for a new model as the recipe says]
+    #[arg(long, value_name = "SHARE")]
+    mask_prob: Option<f64>,
     /// Share of the sequences that are shorter than possible [default: 0.1; with full sentences 0]
     #[arg(long, value_name = "SHARE")]
     short_seq_prob: Option<f64>,
@@ -153,13 +154,14 @@ impl RunArgs {
         self.training.engine.setup()?;
         positive("--lr", self.lr.unwrap_or(1.0))?;
         positive("--max-grad-norm", self.max_grad_norm)?;
-        positive("--mask-prob", self.mask_prob)?;
-        share("--mask-prob", self.mask_prob)?;
+        let masked = self.mask_prob.unwrap_or(0.5);
+        positive("--mask-prob", masked)?;
+        share("--mask-prob", masked)?;
         share("--short-seq-prob", self.short_seq_prob.unwrap_or(0.0))?;
         let (first, seq) = (self.first_seq.unwrap_or(0), self.seq());
         let most = format!("at most the length of --seq, {seq},");
         require("--first-seq", first, first <= seq, &most)?;
-        let share = self.phase_share.unwrap_or(PHASE_SHARE);
+        let share = self.phase_share.unwrap_or(0.5);
         let fits = share > 0.0 && share < 1.0;
         require("--phase-share", share, fits, "a number above 0 and below 1")
     }
@@ -195,7 +197,8 @@ impl RunArgs {
         let seq = self.seq();
         let options = &self.training;
         options.set_dropout(&mut start.config);
-        self.fits(&start.config, start.first_seq)?;
+        let usual = start.hyperparameters;
+        self.fits(&start.config, usual.first_seq)?;
         let sequences = match options.micro_batch() {
             0 => self.batch,
             n => n.min(self.batch),
@@ -206,13 +209,13 @@ impl RunArgs {
         let mut run = memory::Run::new(config, layout, setup, size, "--micro-batch");
         run.teacher = start.teacher.as_ref().map(Teacher::model);
         run.check()?;
-        let settings = self.settings(self.lr.unwrap_or(start.learning_rate));
+        let settings = self.settings(usual);
         let model = Described {
             origin,
             config: start.config.clone(),
             layout: start.layout.clone(),
             packing: start.packing,
-            first_seq: self.first_seq(start.first_seq),
+            first_seq: self.first_seq(usual.first_seq),
         };
         let trainer_folder = self.out.join("trainer");
         let mut builder = Pretraining::builder();
@@ -224,8 +227,8 @@ impl RunArgs {
             .held_out(&self.held_out)
             .seq(seq)
             .first_seq(model.first_seq)
-            .phase_share(self.phase_share.unwrap_or(PHASE_SHARE))
-            .options(self.options(start.packing))
+            .phase_share(self.phase_share.unwrap_or(usual.phase_share))
+            .options(self.options(start.packing, usual.mask_probability))
             .settings(settings)
             .setup(setup)
             .tokens_in(&trainer_folder)
@@ -262,10 +265,10 @@ impl RunArgs {
         Summary::of(self, trainer, evaluation, baselines, seconds)
     }
 
-    fn options(&self, packing: Packing) -> PretrainingOptions {
+    fn options(&self, packing: Packing, masked: f64) -> PretrainingOptions {
         let mut options = PretrainingOptions {
             whole_word: self.whole_word,
-            mask_probability: self.mask_prob,
+            mask_probability: self.mask_prob.unwrap_or(masked),
             packing,
             seed: self.seed,
             ..PretrainingOptions::default()
@@ -280,16 +283,20 @@ impl RunArgs {
         options
     }
 
-    fn settings(&self, lr: f64) -> Settings {
+    fn settings(&self, usual: Hyperparameters) -> Settings {
         let batch = self.batch * Ranks::of_process().size();
-        let mut settings = Settings::new(self.steps, batch, lr);
-        settings.schedule.warmup = (self.steps as f64 * self.training.warmup) as u64;
-        settings.schedule.decay = self.training.schedule;
+        let hyperparameters = Hyperparameters {
+            learning_rate: self.lr.unwrap_or(usual.learning_rate),
+            warmup: self.training.warmup(usual.warmup),
+            decay: self.training.decay(usual.decay),
+            optimizer: self.training.optimizer(usual.optimizer),
+            ..usual
+        };
+        let mut settings = hyperparameters.settings(self.steps, batch);
         settings.save_every = self.save_every;
         settings.max_norm = self.max_grad_norm;
         settings.guard = self.training.guard();
         settings.micro_batch = self.training.micro_batch();
-        settings.optimizer = self.training.optimizer(settings.optimizer);
         settings.evaluate_every = self.eval_every.unwrap_or(settings.evaluate_every);
         settings.evaluate_on = self.eval_sequences;
         settings
@@ -299,12 +306,13 @@ impl RunArgs {
         let was = report::identity(&state.run.identity);
         checkpoint::same_run(&self.out, &was, &report::identity(&trainer.identity()))?;
         note!("continuing after step {}", state.step);
-        let before = report::changeable(&state.run.recipe);
+        let before = report::changeable(&state.run.changeable);
         let mut changes = state.other_files(&self.out);
         changes.extend(state.numerics_changes(trainer.numerics()));
         trainer.resume(state)?;
         // A phase that has ended stays ended, whatever the options are.
-        for ((what, was), (_, is)) in before.iter().zip(&report::changeable(&trainer.recipe())) {
+        for ((what, was), (_, is)) in before.iter().zip(&report::changeable(&trainer.changeable()))
+        {
             if was != is {
                 note!("{what} was {was} and is {is} from here on");
             }

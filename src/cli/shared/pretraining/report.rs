@@ -12,7 +12,7 @@ use crate::data::{Packing, PretrainingData};
 use crate::engine::Setup;
 use crate::ranks::Ranks;
 use crate::train::card::{Card, Measured, in_code};
-use crate::train::identity::{PretrainingIdentity, Recipe};
+use crate::train::identity::{Changeable, PretrainingIdentity};
 use crate::train::record::{About, Chart};
 use crate::train::{EvalReport, Pretrainer};
 use crate::view::page::Table;
@@ -119,9 +119,9 @@ pub(crate) fn identity(run: &PretrainingIdentity) -> Vec<(&'static str, String)>
 }
 
 /// Lists the settings that may change when a run is resumed, under the names of the options.
-pub(crate) fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
-    let (schedule, optimizer) = (&recipe.schedule, &recipe.optimizer);
-    let first_until = recipe.first_until.to_string();
+pub(crate) fn changeable(settings: &Changeable) -> Vec<(&'static str, String)> {
+    let (schedule, optimizer) = (&settings.schedule, &settings.optimizer);
+    let first_until = settings.first_until.to_string();
     vec![
         ("--steps", schedule.total.to_string()),
         ("--lr", schedule.peak.to_string()),
@@ -131,11 +131,11 @@ pub(crate) fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         ("--adam-beta2", optimizer.beta2.to_string()),
         ("--adam-epsilon", format!("{:e}", optimizer.epsilon)),
         ("--weight-decay", optimizer.weight_decay.to_string()),
-        ("--max-grad-norm", recipe.max_norm.to_string()),
-        ("--bad-steps", option_name(recipe.guard.bad_steps)),
-        ("--spike", spike(recipe.guard)),
-        ("--dropout", recipe.dropout.to_string()),
-        ("--dtype", recipe.precision.to_string()),
+        ("--max-grad-norm", settings.max_norm.to_string()),
+        ("--bad-steps", option_name(settings.guard.bad_steps)),
+        ("--spike", spike(settings.guard)),
+        ("--dropout", settings.dropout.to_string()),
+        ("--dtype", settings.precision.to_string()),
     ]
 }
 
@@ -151,16 +151,16 @@ impl RunArgs {
             .row("sequences a step", settings.batch)
             .row("longest sequence", self.seq());
         if first_seq < self.seq() {
-            let first = format!("{first_seq}, for {} steps", trainer.recipe().first_until);
+            let first = format!("{first_seq}, for {} steps", trainer.changeable().first_until);
             recipe = recipe.row("longest sequence at first", first);
         }
-        let peak = format!("{:e}", settings.schedule.peak);
-        let warmup = format!("a share of {} of the steps", self.training.warmup);
+        let schedule = settings.schedule;
+        let peak = format!("{:e}", schedule.peak);
         let masking = if self.whole_word { "whole words" } else { "pieces" };
         let recipe = recipe
             .row("highest learning rate", peak)
-            .row("warm-up", warmup)
-            .row("learning rate after the warm-up", option_name(self.training.schedule))
+            .row("warm-up", format!("{} steps", schedule.warmup))
+            .row("learning rate after the warm-up", option_name(schedule.decay))
             .row("optimizer", describe(settings.optimizer))
             .row("dropout", config.hidden_dropout_prob)
             .row("masking", masking)
