@@ -1,4 +1,4 @@
-"""Peer: pre-trains a BERT with PyTorch and transformers for a given time, on the CPU in bf16.
+"""Peer: pre-trains a BERT with PyTorch and transformers for a given time, on the CPU in bf16 or f32.
 
     pip install torch transformers numpy
     python benches/peers/torch_pretrain.py --text train.txt --vocab vocab.txt --out DIR --seconds 3600 [--seed 1]
@@ -159,6 +159,14 @@ def optimizers(options, model):
     return made
 
 
+def repeat_positions(model, trained):
+    """Repeats the vectors of the trained positions for the others, as Cloze does when the first phase ends."""
+    table = model.bert.embeddings.position_embeddings.weight
+    with torch.no_grad():
+        for row in range(trained, len(table)):
+            table[row] = table[1 + (row - 1) % (trained - 1)]
+
+
 def rate(options, done):
     """The share of the highest learning rate after a share of the time."""
     if done < options.warmup:
@@ -185,6 +193,7 @@ def main():
     parser.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw")
     parser.add_argument("--no-nsp", action="store_true")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--f32", action="store_true", help="compute in f32: faster where no unit multiplies bf16")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
@@ -204,15 +213,18 @@ def main():
     step_of = torch.compile(forward) if options.compile else forward
     # Compiling is not training: both lengths are seen once before, without an update.
     for seq in examples if options.compile else []:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not options.f32):
             step_of(model, examples[seq].batch(options.batch, options.mask_prob, pieces)[0], options.no_nsp).backward()
         model.zero_grad(set_to_none=True)
     chosen = optimizers(options, model)
+    seq = options.first_seq
     steps, tokens, losses, began = 0, 0, [], time.perf_counter()
     while (done := (time.perf_counter() - began) / options.seconds) < 1:
-        seq = options.first_seq if done < options.phase_share else options.seq
+        if seq < options.seq and done >= options.phase_share:
+            repeat_positions(model, seq)
+            seq = options.seq
         batch, count = examples[seq].batch(options.batch, options.mask_prob, pieces)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not options.f32):
             loss = step_of(model, batch, options.no_nsp)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

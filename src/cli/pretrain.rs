@@ -42,8 +42,8 @@ pub(crate) struct Args {
     /// vocabulary
     #[arg(long, value_name = "DIR|NAME")]
     init: Option<PathBuf>,
-    /// Standard deviation of the initial weights [default: as the configuration file or the recipe says:
-    /// 0.02 in paper, 0.9 / sqrt(H) in hour]
+    /// Standard deviation of the initial weights [default: that of the configuration file or of the
+    /// recipe]
     #[arg(long, value_name = "SIGMA", conflicts_with = "init")]
     initializer_range: Option<f64>,
     /// No pairs and no next-sentence prediction: one segment of text, as in RoBERTa

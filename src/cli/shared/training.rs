@@ -20,29 +20,29 @@ pub(crate) struct TrainingArgs {
     /// Sequences or rows that go through the model at once; the gradients of a step's parts are added up
     #[arg(long, value_name = "N")]
     micro_batch: Option<usize>,
-    /// Share of the steps in which the learning rate rises [default: 0.1; to pre-train as the recipe says]
+    /// Share of the steps in which the learning rate rises [default: 0.1; when pre-training, that of the recipe]
     #[arg(long, value_name = "SHARE")]
     warmup: Option<f64>,
-    /// How the learning rate falls after the warm-up [default: linear; to pre-train as the recipe says]
+    /// How the learning rate falls after the warm-up [default: linear; when pre-training, that of the recipe]
     #[arg(long, value_enum)]
     schedule: Option<Decay>,
-    /// How gradients become updates [default: adamw; to pre-train as the recipe says]
+    /// How gradients become updates [default: adamw; when pre-training, that of the recipe]
     #[arg(long, value_enum)]
     optimizer: Option<Rule>,
     /// Added to the root of the mean squared gradient: Google's BERT has 1e-6, PyTorch and
     /// transformers' scripts 1e-8
     #[arg(long, default_value = "1e-6", value_name = "X")]
     adam_epsilon: f64,
-    /// How much of the mean squared gradient each step keeps [default: 0.999, as in the paper; to pre-train
-    /// as the recipe says]
+    /// How much of the mean squared gradient each step keeps [default: 0.999, as in the paper; when
+    /// pre-training, that of the recipe]
     #[arg(long, value_name = "X")]
     adam_beta2: Option<f64>,
     /// How much of itself a weight loses in a step, as a multiple of the learning rate; biases and
-    /// LayerNorms lose nothing [default: 0.01; to pre-train as the recipe says]
+    /// LayerNorms lose nothing [default: 0.01; when pre-training, that of the recipe]
     #[arg(long, value_name = "X")]
     weight_decay: Option<f64>,
-    /// Dropout in the encoder [default: as the model's configuration says; for new models as the recipe
-    /// says]
+    /// Dropout in the encoder [default: as the model's configuration says; for new models as in the
+    /// recipe]
     #[arg(long, value_name = "P")]
     dropout: Option<f64>,
     /// What to do when a step's loss or gradient is NaN or infinite, or its loss spikes

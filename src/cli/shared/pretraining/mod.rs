@@ -48,17 +48,17 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     seq: Option<usize>,
     /// Longest sequence in the first phase; the value of --seq for no such phase [default: as --seq; for a
-    /// new model as the recipe says]
+    /// new model that of the recipe]
     #[arg(long, value_name = "SEQ")]
     first_seq: Option<usize>,
-    /// The first phase's share of the steps [default: 0.8; for a new model as the recipe says]
+    /// The first phase's share of the steps [default: 0.8; for a new model that of the recipe]
     #[arg(long, value_name = "SHARE")]
     phase_share: Option<f64>,
     /// Sequences a step; with several ranks those of each
     #[arg(long, default_value_t = 16)]
     batch: usize,
-    /// Highest learning rate, reached after the warm-up [default: for a new model as the recipe says; a
-    /// fifth of that for `pretrain --init`]
+    /// Highest learning rate, reached after the warm-up [default: for a new model that of the recipe; a
+    /// fifth of it for `pretrain --init`]
     #[arg(long, allow_negative_numbers = true)]
     lr: Option<f64>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(crate) struct RunArgs {
     /// Mask all pieces of a word together
     #[arg(long)]
     pub(crate) whole_word: bool,
-    /// Share of the tokens that the model must predict [default: 0.15; for a new model as the recipe says]
+    /// Share of the tokens that the model must predict [default: 0.15; for a new model that of the recipe]
     #[arg(long, value_name = "SHARE")]
     mask_prob: Option<f64>,
     /// Share of the sequences that are shorter than possible [default: 0.1; with full sentences 0]
