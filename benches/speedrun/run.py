@@ -10,7 +10,7 @@
 
 `prepare` makes the text, its vocabulary and a token store in --work, once. `train` trains within the time, measures the
 model, which stays in WORK/NAME-MINUTES-SEED, and adds a line to results.jsonl. `tasks` fine-tunes that model and adds
-the scores. `probe` measures the speeds of the candidates in candidates.txt, in turns, on the idle machine, into speeds.json.
+the scores. `probe` measures the speeds of the candidates in candidates.txt that speeds.json lacks, in turns, on the idle machine.
 `search` then trains each that has no result yet, for the steps that take as long as 3,000 of the base; the machine may be
 busy meanwhile.
 In options `--shape 4x192` is a model of 4 layers, 192 wide, with heads of 64 and positions for 128 tokens.
@@ -40,7 +40,7 @@ PROBE, PLANNED = 20, 0.98
 # How often `probe` measures each candidate.
 ROUNDS = 3
 # Steps of the base in a search. A candidate gets as many as take the same time, so that searches on machines of
-# different speed add up. They take 10 minutes on two cores of an AMD EPYC of 2019 (no AVX-512), 5 of one of 2022.
+# different speed add up. They take 10 minutes on two cores of an AMD EPYC of 2019, which has no AVX-512.
 BASE_STEPS = 3000
 # Options that cost no time: candidates that differ in nothing else have one speed.
 FREE = ("--lr", "--schedule", "--adam-beta2", "--warmup", "--weight-decay", "--whole-word")
@@ -197,30 +197,42 @@ def work_of(words):
     return "--".join(sorted(option.strip() for option in options if f"--{option}".split()[0] not in FREE))
 
 
+def speeds():
+    return json.loads(SPEEDS.read_text(encoding="utf-8")) if SPEEDS.exists() else {}
+
+
 def probe(options):
-    """Measures the candidates in turns, so that a slow minute of the machine is nobody's alone; those that do the same
-    work a step are measured as one."""
-    found, work = {}, {}
+    """Measures the speeds that are not known, in turns, so that a slow minute of the machine is nobody's alone.
+
+    Candidates that do the same work a step are measured as one. The base is measured again, and the others' speeds are
+    converted to the machine on which it was measured first.
+    """
+    work = {name: work_of(options.options) for name in candidates(options)}
+    known = {work[name]: speed for name, speed in speeds().items() if name in work}
+    base, found = work["base"], {}
     for done in range(ROUNDS):
         for name in candidates(options):
-            work[name] = work_of(options.options)
             times = found.setdefault(work[name], [])
-            if len(times) > done:
+            if len(times) > done or (work[name] in known and work[name] != base):
                 continue
             times.append(step_time(options, PROBE / 2, times[-1] if times else None))
             print(f"{name}: {times[-1]:.4f} s a step", file=sys.stderr, flush=True)
-        # The other programs of a shared machine only add time.
-        speeds = {name: round(min(found[work[name]]), 4) for name in work}
-        SPEEDS.write_text(json.dumps(speeds, indent=1) + "\n", encoding="utf-8")
+    # The other programs of a shared machine only add time.
+    least = {kind: min(times) for kind, times in found.items() if times}
+    scale = known.get(base, least[base]) / least[base]
+    known = {kind: round(scale * time, 4) for kind, time in least.items()} | known
+    SPEEDS.write_text(json.dumps({name: known[work[name]] for name in work}, indent=1) + "\n", encoding="utf-8")
 
 
 def search(options):
     options.minutes = 10
     done = {(line["name"], line["minutes"], line["seed"]) for line in results()}
-    speeds = json.loads(SPEEDS.read_text(encoding="utf-8"))
+    known = speeds()
     for name in candidates(options):
+        if name not in known:
+            sys.exit(f"{SPEEDS.name} has no speed of {name}: run `run.py probe`")
         if (name, options.minutes, options.seed) not in done:
-            train(options, int(BASE_STEPS * speeds["base"] / speeds[name]))
+            train(options, int(BASE_STEPS * known["base"] / known[name]))
 
 
 def tasks(options):
