@@ -10,9 +10,9 @@
 
 `prepare` makes the text, its vocabulary and a token store in --work, once. `train` trains within the time, measures the
 model, which stays in WORK/NAME-MINUTES-SEED, and adds a line to results.jsonl. `tasks` fine-tunes that model and adds
-the scores. `probe` measures the speeds of the candidates in candidates.txt that speeds.json lacks, in turns, on the idle machine.
-`search` then trains each that has no result yet, for the steps that take as long as 3,000 of the base; the machine may be
-busy meanwhile.
+the scores. `probe` measures the speeds of the candidates in candidates.txt that speeds.json lacks, in turns, on the idle
+machine. `search` then trains each that has no result yet, for the steps that take as long as 3,000 of the base; the
+machine may be busy meanwhile.
 In options `--shape 4x192` is a model of 4 layers, 192 wide, with heads of 64 and positions for 128 tokens.
 """
 
@@ -79,7 +79,7 @@ def processor():
     lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     facts = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
     flags = facts.get("flags", "").split()
-    unit = next((name for flag, name in UNITS.items() if flag in flags), "none of its fast units")
+    unit = next((name for flag, name in UNITS.items() if flag in flags), "no known vector unit")
     return f"{facts.get('model name', platform.machine())} with {unit}, {os.cpu_count()} cores"
 
 

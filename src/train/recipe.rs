@@ -35,7 +35,7 @@ pub struct Hyperparameters {
     pub decay: Decay,
     /// The optimizer and its constants.
     pub optimizer: Optimizer,
-    /// The longest sequence of the first phase, in tokens; there is none if the run's sequences are no longer.
+    /// The longest sequence of the first phase, in tokens. A run has no first phase if its own sequences are not longer.
     pub first_seq: Option<usize>,
     /// The first phase's share of the steps.
     pub phase_share: f64,
