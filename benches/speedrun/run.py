@@ -4,15 +4,15 @@
     python3 benches/speedrun/run.py train NAME --work DIR [--minutes 60] [--seed 1] [-- OPTIONS of cloze pretrain]
     python3 benches/speedrun/run.py train NAME --work DIR --torch PYTHON [..] [-- OPTIONS of peers/torch_pretrain.py]
     python3 benches/speedrun/run.py probe --work DIR
-    python3 benches/speedrun/run.py search --work DIR
+    python3 benches/speedrun/run.py search [NAME] --work DIR [--minutes 10]
     python3 benches/speedrun/run.py tasks NAME --work DIR --data DIR [--seed 1]
     python3 benches/speedrun/run.py table [--minutes 60]
 
 `prepare` makes the text, its vocabulary and a token store in --work, once. `train` trains within the time, measures the
 model, which stays in WORK/NAME-MINUTES-SEED, and adds a line to results.jsonl. `tasks` fine-tunes that model and adds
 the scores. `probe` measures the speeds of the candidates in candidates.txt that speeds.json lacks, in turns, on the idle
-machine. `search` then trains each that has no result yet, for the steps that take as long as 3,000 of the base; the
-machine may be busy meanwhile.
+machine. `search` then trains each that has no result yet, or those of which the names begin with NAME, for the steps
+that take as long as 300 of the base for each of the minutes; the machine may be busy meanwhile.
 In options `--shape 4x192` is a model of 4 layers, 192 wide, with heads of 64 and positions for 128 tokens.
 """
 
@@ -39,9 +39,9 @@ PIECES, SEQ = 8000, 128
 PROBE, PLANNED = 20, 0.98
 # How often `probe` measures each candidate.
 ROUNDS = 3
-# Steps of the base in a search. A candidate gets as many as take the same time, so that searches on machines of
-# different speed add up. They take 10 minutes on two cores of an AMD EPYC of 2019, which has no AVX-512.
-BASE_STEPS = 3000
+# Steps of the base in a minute of a search. A candidate gets as many as take the same time, so that searches on
+# machines of different speed add up. They take a minute on two cores of an AMD EPYC of 2019, which has no AVX-512.
+BASE_STEPS = 300
 # Options that cost no time: candidates that differ in nothing else have one speed.
 FREE = ("--lr", "--schedule", "--adam-beta2", "--warmup", "--weight-decay", "--whole-word")
 
@@ -225,14 +225,14 @@ def probe(options):
 
 
 def search(options):
-    options.minutes = 10
+    begin = options.name or ""
     done = {(line["name"], line["minutes"], line["seed"]) for line in results()}
     known = speeds()
     for name in candidates(options):
         if name not in known:
             sys.exit(f"{SPEEDS.name} has no speed of {name}: run `run.py probe`")
-        if (name, options.minutes, options.seed) not in done:
-            train(options, int(BASE_STEPS * known["base"] / known[name]))
+        if name.startswith(begin) and (name, options.minutes, options.seed) not in done:
+            train(options, int(options.minutes * BASE_STEPS * known["base"] / known[name]))
 
 
 def tasks(options):
@@ -288,11 +288,12 @@ def main():
     parser.add_argument("--torch", type=pathlib.Path, help="a Python with torch and transformers, which trains")
     parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--work", type=pathlib.Path)
-    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--minutes", type=float, help="default: 10 for search, else 60")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--comment", default="", help="what the result should be read with")
     options = parser.parse_args(arguments[:at])
     options.options = arguments[at + 1:]
+    options.minutes = options.minutes or (10 if options.command == "search" else 60)
     needed = {"prepare": ["data", "work"], "train": ["name", "work"], "probe": ["work"], "search": ["work"],
               "table": [], "tasks": ["name", "work", "data"]}
     for name in needed[options.command]:
