@@ -96,7 +96,7 @@ impl Start {
         config.pad_token_id = wordpiece.special().pad;
         let layout = Layout::new(&config, parts(packing));
         Self {
-            values: layout.initialise(seed),
+            values: recipe.initialise(&layout, seed),
             layout,
             wordpiece,
             packing,

@@ -37,10 +37,10 @@ fn a_student_of_half_the_layers_learns_from_its_teacher() {
     let trained = json(&output);
     let loss = |key: &str| trained[key]["mlm_loss"].as_f64().unwrap();
     assert!(trained["loss_last"].as_f64() < trained["loss_first"].as_f64());
-    // Both losses are below the unigram entropy; the student is near its teacher after a fifth of the steps.
+    // Both losses are far below the unigram entropy; the student is near its teacher after a fifth of the steps.
     let unigram = trained["unigram_entropy"].as_f64().unwrap();
-    assert!(loss("teacher") < unigram - 0.2, "{trained}");
-    assert!(loss("eval") < loss("teacher") + 0.1, "{trained}");
+    assert!(loss("teacher") < unigram - 0.8, "{trained}");
+    assert!(loss("eval") < loss("teacher") + 0.2, "{trained}");
     let out = folder.path().join("student");
     let config = read_json(&out.join("config.json"));
     assert_eq!(config["num_hidden_layers"], 2);

@@ -189,12 +189,16 @@ fn a_recipe_sets_what_no_option_does() {
     assert_eq!(of("hidden_dropout_prob"), 0.0);
     assert_eq!(changes(&trained("--resume --recipe hour")), [""; 0]);
     let expected = [
-        "--lr was 0.0015 and is 0.0001",
+        "--lr was 0.002 and is 0.0001",
         "the last step of the warm-up was 1 and is 0",
         "--adam-beta2 was 0.98 and is 0.999",
         "--dropout was 0 and is 0.1",
     ];
-    assert_eq!(changes(&trained("--resume --recipe paper")), expected);
+    assert_eq!(changes(&trained("--resume --recipe paper --mask-prob 0.3")), expected);
+    // What is masked is part of the run.
+    let mut other = run(&corpus, &out, "10");
+    other.extend(["--resume", "--recipe", "paper"]);
+    assert_contains(&fails(&other, 2), "--mask-prob was 0.3 and is now 0.15");
     trained("--overwrite --recipe paper --lr 2e-4");
     assert_eq!((of("hidden_dropout_prob"), of("initializer_range")), (0.1, 0.02));
     assert_eq!(changes(&trained("--resume --recipe paper")), ["--lr was 0.0002 and is 0.0001"]);
