@@ -6,9 +6,6 @@ use crate::model::HeadInput;
 
 use super::{Engine, TaskEngine};
 
-/// Tokens per batch. Larger batches spend less time on packing the weights.
-pub const BATCH_TOKENS: usize = 4096;
-
 /// Returns the number of outputs of the engine's task head.
 ///
 /// # Errors
@@ -80,7 +77,7 @@ pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logi
         })
         .collect();
     let mut values = vec![0.0; total];
-    let batches = sequences.by_length(BatchSize::Tokens(BATCH_TOKENS));
+    let batches = sequences.by_length(BatchSize::Tokens(engine.inference_tokens()));
     let ranks = engine.ranks().clone();
     let mut own = Vec::new();
     // Neighbours have similar lengths, so that dealing the batches out gives every rank as much work.

@@ -233,6 +233,11 @@ pub trait Engine: Send {
     /// Returns a copy of the gradients that were accumulated for [`Engine::update`].
     fn gradients(&self) -> Result<Vec<f32>>;
 
+    /// Returns how many tokens a batch for inference should have.
+    fn inference_tokens(&self) -> usize {
+        INFERENCE_TOKENS
+    }
+
     /// Returns the activations after some layers (0: the embeddings), and the pooler's output.
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates>;
 
@@ -251,6 +256,9 @@ pub trait Engine: Send {
         Ok(sequences.collect())
     }
 }
+
+/// Usual tokens of a batch for inference. Larger batches spend less time on packing the weights, but need more memory.
+const INFERENCE_TOKENS: usize = 4096;
 
 /// An engine with the masked-LM and the next-sentence head.
 pub trait PretrainingEngine: Engine {

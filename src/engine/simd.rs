@@ -30,6 +30,11 @@ impl Simd {
         }
     }
 
+    /// Returns whether the instruction set is AVX-512.
+    pub fn is_avx512(self) -> bool {
+        self.name() == "AVX-512"
+    }
+
     /// Returns every instruction set with its name: kernels are tested with each.
     #[cfg(test)]
     pub fn all() -> Vec<(&'static str, Self)> {

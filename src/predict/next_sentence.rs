@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crate::data::sequences::BatchSize;
-use crate::engine::inference::BATCH_TOKENS;
 use crate::error::Result;
 use crate::eval::softmax;
 use crate::interrupt;
@@ -55,7 +54,7 @@ impl NextSentence {
         let sequences = self.model.whole(&pairs)?;
         let mut probabilities = vec![0.0; pairs.len()];
         self.model.run(|engine| {
-            for which in sequences.by_length(BatchSize::Tokens(BATCH_TOKENS)) {
+            for which in sequences.by_length(BatchSize::Tokens(engine.inference_tokens())) {
                 interrupt::poll();
                 let logits = engine.next_sentence_logits(&sequences.batch(&which))?;
                 for (pair, logits) in which.into_iter().zip(logits) {

@@ -2,9 +2,9 @@
 //!
 //! One file per subject: [`gemm`] (matrix products), [`attention`], [`norm`], [`elementwise`]
 //! (biases and GELU), [`embedding`], [`loss`], [`dropout`]. [`layer`], [`masked_lm`] and [`heads`]
-//! combine them, [`run`] makes a training step of those, and [`super::simd`] runs kernels with the
-//! processor's widest instructions. Only the factors of matrix products may have less precision
-//! than f32.
+//! combine them, [`network`] is the forward pass, [`run`] makes a training step, [`workers`] divide
+//! a batch for inference, and [`super::simd`] runs kernels with the processor's widest
+//! instructions. Only the factors of matrix products may have less precision than f32.
 //!
 //! Activation buffers grow to the largest batch seen and are reused.
 
@@ -19,9 +19,11 @@ mod linear;
 pub(super) mod loss;
 mod masked_lm;
 mod muon;
+mod network;
 pub(super) mod norm;
 mod optimizer;
 mod run;
+mod workers;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,30 +33,29 @@ use crate::data::pretraining::PretrainingBatch;
 use crate::engine::optimizer::{Moments, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
-use crate::random::Site;
 use crate::ranks::Ranks;
 
 use self::attention::Scratch;
 pub(crate) use self::dropout::Mask;
-use self::dropout::Rows;
 pub(super) use self::elementwise::STRIPE;
-use self::elementwise::add_bias;
 pub use self::gemm::round_to_bf16;
 pub(crate) use self::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use self::heads::Head;
-use self::layer::{Gradients, Layer, Pass, Saved};
+use self::layer::{Layer, Pass};
 pub(crate) use self::linear::{Linear, parameter_range};
-use self::masked_lm::{MaskedLm, MaskedLmBuffers};
-use self::norm::{NormRanges, Statistics};
+use self::masked_lm::MaskedLm;
+use self::network::{Activations, Network};
+use self::norm::NormRanges;
 pub use self::optimizer::global_norm;
 use self::run::Run;
+use self::workers::Workers;
 
 use super::reduction::Reduction;
 use super::simd::Simd;
 use super::state::{Snapshot, State};
 use super::{
-    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
-    PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine,
+    DistillationScores, DistillationWeights, Engine, HiddenStates, INFERENCE_TOKENS, LossWeights,
+    Precision, PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine,
 };
 
 /// Grows a buffer to at least `len` values.
@@ -123,6 +124,7 @@ pub struct CpuEngine {
     parts: u64,
     model: Model,
     activations: Activations,
+    workers: Workers,
     /// Number of forward passes so far.
     passes: u64,
 }
@@ -141,25 +143,6 @@ struct Model {
     masked_lm: Option<MaskedLm>,
     next_sentence: Option<Head>,
     task: Option<Head>,
-}
-
-#[derive(Default)]
-struct Activations {
-    rows: Rows,
-    embedding_sums: Vec<f32>,
-    embedding_statistics: Vec<Statistics>,
-    /// The embeddings before their projection, if there is one.
-    embedded: Vec<f32>,
-    /// Hidden states: after the embeddings, then after each layer. Inference alternates between the
-    /// first two.
-    hidden: Vec<Vec<f32>>,
-    /// Each layer's activations for its backward pass. With recomputing and in inference, all
-    /// layers share the first.
-    saved: Vec<Saved>,
-    gradients: Gradients,
-    scratch: Scratch,
-    masked_lm: MaskedLmBuffers,
-    head: heads::Buffers,
 }
 
 impl Model {
@@ -199,9 +182,6 @@ impl CpuEngine {
             next_sentence: Head::next_sentence(layout),
             task: Head::task(layout),
         };
-        let mut activations = Activations::default();
-        activations.saved.resize_with(layers, Saved::default);
-        activations.hidden.resize_with(layers + 1, Vec::new);
         Ok(Self {
             config: config.clone(),
             state: State::new(layout, values)?,
@@ -212,7 +192,8 @@ impl CpuEngine {
             reduction: Reduction::new(Ranks::ALONE, layout),
             parts: 0,
             model,
-            activations,
+            activations: Activations::new(layers),
+            workers: Workers::default(),
             passes: 0,
         })
     }
@@ -262,98 +243,50 @@ impl CpuEngine {
         batch.check(c.vocab_size, c.positions(), c.type_vocab_size)
     }
 
-    /// Runs the encoder and returns what the heads need. `observe` gets the hidden states after the
-    /// embeddings (0) and after each layer.
-    fn encode<'a>(
-        &'a mut self,
-        batch: &'a Packed,
-        dropout: Option<Dropout>,
-        observe: &mut (dyn FnMut(usize, &[f32]) + Send),
-    ) -> Result<Run<'a>> {
-        let last = self.forward(batch, dropout, observe)?;
+    /// Runs the encoder and returns what the heads need.
+    fn encode<'a>(&'a mut self, batch: &'a Packed, dropout: Option<Dropout>) -> Result<Run<'a>> {
+        let (last, _) = self.forward(batch, dropout, 0..0)?;
         Ok(self.run(batch, dropout, last))
     }
 
-    /// Runs the encoder; returns which of the hidden states are the last layer's.
+    /// Runs the encoder. Returns which of the hidden states are the last layer's, and copies of those after the layers
+    /// in `copied` (0: the embeddings).
     fn forward(
         &mut self,
         batch: &Packed,
         dropout: Option<Dropout>,
-        observe: &mut (dyn FnMut(usize, &[f32]) + Send),
-    ) -> Result<usize> {
+        copied: Range<usize>,
+    ) -> Result<(usize, Vec<Vec<f32>>)> {
         self.check(batch)?;
         if let Some(dropout) = dropout {
             dropout.check(&self.config, batch)?;
         }
         self.passes += 1;
-        let a = &mut self.activations;
-        a.rows.set(batch);
-        let pass = Pass {
+        let network = Network {
+            config: &self.config,
+            model: &self.model,
+            values: &self.state.values,
             simd: self.simd,
             precision: self.precision,
-            config: &self.config,
-            batch,
-            rows: &a.rows,
-            dropout,
+            recompute: self.recompute,
         };
-        let (rows, h, values) = (batch.rows(), self.config.hidden_size, &self.state.values);
-        let embedded = rows * self.config.embedding_width();
-        grow(&mut a.embedding_sums, embedded);
-        grow(&mut a.embedding_statistics, rows);
-        grow(&mut a.hidden[0], rows * h);
-        let projection = self.model.projection.as_ref();
-        let out = match projection {
-            Some(_) => &mut a.embedded,
-            None => &mut a.hidden[0],
+        let (a, rows) = (&mut self.activations, batch.rows());
+        let inference = dropout.is_none() && workers::gain(self.simd, self.precision);
+        let parts = if inference { workers::divide(batch) } else { None };
+        let Some(parts) = parts else {
+            return Ok(network.forward(batch, dropout, a, copied));
         };
-        grow(out, embedded);
-        let mask = pass.hidden_mask(Site::EmbeddingDropout);
-        embedding::forward(
-            self.simd,
-            batch,
-            embedding::Tables {
-                words: &values[self.model.words.clone()],
-                positions: &values[self.model.positions.clone()],
-                segments: self.model.segments.clone().map(|range| &values[range]),
-            },
-            self.model.embedding_norm.of(values, pass.epsilon()),
-            mask.map(|mask| (mask, &a.rows)),
-            &mut a.embedding_sums[..embedded],
-            &mut a.embedding_statistics[..rows],
-            &mut out[..embedded],
-        );
-        if let Some(projection) = projection {
-            let hidden = &mut a.hidden[0][..rows * h];
-            projection.forward(self.precision, values, &a.embedded[..embedded], hidden);
-            add_bias(self.simd, hidden, &values[projection.bias.clone()]);
-        }
-        observe(0, &a.hidden[0][..rows * h]);
-        let mut last = 0;
-        for (index, layer) in self.model.layers.iter().enumerate() {
-            let (from, to) = match dropout {
-                Some(_) => (index, index + 1),
-                None => (index % 2, (index + 1) % 2),
-            };
-            let saved = match dropout {
-                Some(_) if !self.recompute => &mut a.saved[index],
-                _ => &mut a.saved[0],
-            };
-            grow(&mut a.hidden[to], rows * h);
-            let [x, y] = a.hidden.get_disjoint_mut([from, to]).expect("different indices");
-            let (x, y) = (&x[..rows * h], &mut y[..rows * h]);
-            layer.forward(pass, values, x, saved, y, &mut a.scratch);
-            observe(index + 1, y);
-            last = to;
-        }
-        Ok(last)
+        a.rows.set(batch);
+        let len = rows * self.config.hidden_size;
+        grow(&mut a.hidden[0], len);
+        let hidden = &mut a.hidden[0][..len];
+        Ok((0, self.workers.forward(network, batch, parts, hidden, copied)?))
     }
 
     /// Returns what heads and backward pass need, after [`forward`](Self::forward) of the same
     /// batch.
     fn run<'a>(&'a mut self, batch: &'a Packed, dropout: Option<Dropout>, last: usize) -> Run<'a> {
         let a = &mut self.activations;
-        let rows = batch.rows();
-        let embedded = rows * self.config.embedding_width();
         Run {
             pass: Pass {
                 simd: self.simd,
@@ -368,8 +301,8 @@ impl CpuEngine {
             values: &self.state.values,
             parameter_gradients: &mut self.state.gradients,
             reduction: &mut self.reduction,
-            embedding_sums: &a.embedding_sums[..embedded],
-            embedding_statistics: &a.embedding_statistics[..rows],
+            embedding_sums: &a.embedding_sums,
+            embedding_statistics: &a.embedding_statistics,
             embedded: &a.embedded,
             hidden: &mut a.hidden,
             last,
@@ -394,7 +327,7 @@ impl CpuEngine {
         batch: &Packed,
         dropout: Option<Dropout>,
     ) -> Result<Vec<f32>> {
-        let last = on_the_pool(|| self.forward(batch, dropout, &mut |_, _| {}))?;
+        let (last, _) = on_the_pool(|| self.forward(batch, dropout, 0..0))?;
         let mut hidden = std::mem::take(&mut self.activations.hidden[last]);
         hidden.truncate(batch.rows() * self.config.hidden_size);
         Ok(hidden)
@@ -414,7 +347,7 @@ impl CpuEngine {
 
     /// Runs the encoder for inference.
     fn infer<'a>(&'a mut self, batch: &'a Packed) -> Result<Run<'a>> {
-        self.encode(batch, None, &mut |_, _| {})
+        self.encode(batch, None)
     }
 }
 
@@ -482,14 +415,15 @@ impl Engine for CpuEngine {
         Ok(self.state.gradients.clone())
     }
 
+    fn inference_tokens(&self) -> usize {
+        let gain = workers::gain(self.simd, self.precision);
+        if gain { workers::batch_tokens() } else { INFERENCE_TOKENS }
+    }
+
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
         on_the_pool(|| {
-            let mut copies = Vec::with_capacity(layers.len());
-            let run = self.encode(batch, None, &mut |layer, hidden| {
-                if layers.contains(&layer) {
-                    copies.push(hidden.to_vec());
-                }
-            })?;
+            let (last, copies) = self.forward(batch, None, layers)?;
+            let run = self.run(batch, None, last);
             let hidden = &run.hidden[run.last][..run.len()];
             let pooled = heads::pooled(run.pass, run.layout, run.values, hidden, run.head);
             Ok(HiddenStates { layers: copies, pooled: pooled.map(<[f32]>::to_vec) })
@@ -505,7 +439,7 @@ impl PretrainingEngine for CpuEngine {
         dropout: Dropout,
     ) -> Result<PretrainingScores> {
         self.part(|engine| {
-            let mut run = engine.encode(&batch.packed, Some(dropout), &mut |_, _| {})?;
+            let mut run = engine.encode(&batch.packed, Some(dropout))?;
             run.pretraining(batch, Some(weights))
         })
     }
@@ -518,7 +452,7 @@ impl PretrainingEngine for CpuEngine {
         dropout: Dropout,
     ) -> Result<DistillationScores> {
         self.part(|engine| {
-            let mut run = engine.encode(&batch.packed, Some(dropout), &mut |_, _| {})?;
+            let mut run = engine.encode(&batch.packed, Some(dropout))?;
             run.distillation(batch, targets, weights)
         })
     }
@@ -569,7 +503,7 @@ impl TaskEngine for CpuEngine {
         dropout: Dropout,
         loss: &mut (dyn FnMut(&mut [f32]) + Send),
     ) -> Result<()> {
-        self.part(|engine| engine.encode(batch, Some(dropout), &mut |_, _| {})?.task(loss))
+        self.part(|engine| engine.encode(batch, Some(dropout))?.task(loss))
     }
 
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {

@@ -202,7 +202,7 @@ impl Run<'_> {
         let (dy, d_sums, partials) = self.gradients.for_embeddings(len);
         let mask = pass.hidden_mask(Site::EmbeddingDropout);
         let norm = &self.model.embedding_norm;
-        let saved = (self.embedding_sums, self.embedding_statistics);
+        let saved = (&self.embedding_sums[..len], &self.embedding_statistics[..batch.rows()]);
         embedding::backward(
             simd,
             norm.of(values, pass.epsilon()),

@@ -250,6 +250,10 @@ impl Engine for Frozen {
         Ok(self.state.gradients.clone())
     }
 
+    fn inference_tokens(&self) -> usize {
+        self.encoder.inference_tokens()
+    }
+
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
         self.encoder.hidden_states(batch, layers)
     }
