@@ -7,7 +7,8 @@ The defaults are the paper's recipe: pairs as in google-research/bert's create_p
 masked, AdamW, warm-up over a hundredth, linear decay, dropout 0.1. The other options are those of Cloze's recipes.
 Only training counts as time: the examples are made before, in --passes over the text, and the masks are drawn anew in
 every pass. The logits are computed for the masked tokens only, which transformers' own loss does not do. The learning
-rate and the phases follow the clock, so that the time is used to its end. Prints one JSON line; `cloze` reads DIR.
+rate and the phases follow the clock, so that the time is used to its end; with --steps in place of --seconds they follow
+the steps. Prints one JSON line; `cloze` reads DIR.
 """
 
 import argparse
@@ -167,6 +168,14 @@ def repeat_positions(model, trained):
             table[row] = table[1 + (row - 1) % (trained - 1)]
 
 
+def shrink_blocks(model, scale):
+    """Multiplies the first weights of each block's last layer, as Cloze's recipe `hour` does."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("output.dense.weight"):
+                parameter.mul_(scale)
+
+
 def rate(options, done):
     """The share of the highest learning rate after a share of the time."""
     if done < options.warmup:
@@ -179,7 +188,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("text", "vocab", "out"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--seconds", type=float)
+    length.add_argument("--steps", type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--passes", type=int, default=2)
@@ -187,7 +198,7 @@ def main():
                         "first-seq": 128, "batch": 32}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     for name, value in {"lr": 1e-4, "warmup": 0.01, "beta2": 0.999, "dropout": 0.1, "initializer-range": 0.02,
-                        "mask-prob": 0.15, "phase-share": 0.9}.items():
+                        "last-layer-scale": 1.0, "mask-prob": 0.15, "phase-share": 0.9}.items():
         parser.add_argument(f"--{name}", type=float, default=value)
     parser.add_argument("--schedule", choices=["linear", "trapezoid"], default="linear")
     parser.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw")
@@ -210,6 +221,7 @@ def main():
         attn_implementation="sdpa", pad_token_id=special["[PAD]"],
     )
     model = BertForPreTraining(config).train()
+    shrink_blocks(model, options.last_layer_scale)
     step_of = torch.compile(forward) if options.compile else forward
     # Compiling is not training: both lengths are seen once before, without an update.
     for seq in examples if options.compile else []:
@@ -219,7 +231,10 @@ def main():
     chosen = optimizers(options, model)
     seq = options.first_seq
     steps, tokens, losses, began = 0, 0, [], time.perf_counter()
-    while (done := (time.perf_counter() - began) / options.seconds) < 1:
+    while True:
+        done = steps / options.steps if options.steps else (time.perf_counter() - began) / options.seconds
+        if done >= 1:
+            break
         if seq < options.seq and done >= options.phase_share:
             repeat_positions(model, seq)
             seq = options.seq
