@@ -52,7 +52,9 @@ fn a_resumed_pretraining_run_has_every_step_once() {
     let out = folder.path();
     let run = |steps: u32, more: &str| {
         let line = format!("pretrain --out {} --steps {steps} --batch 2 --seed 3", text(out));
-        succeeds(words(&format!("{line} --save-every 4 --eval-every 5 --lr 1e-3{more}")));
+        succeeds(words(&format!(
+            "{line} --first-seq 16 --save-every 4 --eval-every 5 --lr 1e-3{more}"
+        )));
     };
     let state = out.join("trainer").join("state.safetensors");
     run(4, "");
@@ -86,6 +88,8 @@ fn a_resumed_pretraining_run_has_every_step_once() {
     let page = read(&trainer.join("report.html"));
     for part in [
         "step 8 of 8, resumed after 4; finished",
+        // 0.8 of the first run's 4 steps: a phase that has ended stays ended.
+        "16, for 3 steps",
         "Masked-LM loss",
         "Gradient norm",
         "Learning rate",

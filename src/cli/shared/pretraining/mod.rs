@@ -238,15 +238,16 @@ impl RunArgs {
         let (data, held_out) = trainer.data();
         let baselines = summary::Baselines::of(data, held_out, model.config.vocab_size);
         let text = report::text((self.source(), data), (&self.held_out, held_out));
-        let mut about = self.about(&model, setup, trainer);
-        about.tables.insert(1, text);
-        about.charts = report::charts(model.packing, baselines);
         let resumed = begun.state.as_ref().map(|state| state.step);
         match begun.state {
             Some(state) => self.continue_from(trainer, state)?,
             // Now, or a later --resume could continue the earlier run.
             None => checkpoint::remove(&self.out)?,
         }
+        // A resumed run may keep the end of its first phase, whatever the options are.
+        let mut about = self.about(&model, setup, trainer);
+        about.tables.insert(1, text);
+        about.charts = report::charts(model.packing, baselines);
         if let Some(teacher) = trainer.evaluate_teacher()? {
             note!("the teacher, held out: {}", measured(&teacher));
         }
