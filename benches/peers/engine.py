@@ -17,20 +17,20 @@ import gzip
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benches"))
+import machine  # noqa: E402  (needs the path)
+
 RESULTS = ROOT / "benches" / "results" / "engine.json"
 PEERS = ROOT / "benches" / "peers"
 SENTENCES, PARAGRAPHS = 2000, 300
 # glibc then keeps large blocks instead of returning them to the operating system after every step.
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"}
-# The units that decide a processor's speed, the fastest first: as /proc/cpuinfo names them, and as people do.
-UNITS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512-BF16", "avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
 
 
 def measured(command, stdin, environment):
@@ -60,7 +60,7 @@ def tokens_per_second(answer, errors):
 
 def rows(options):
     """Returns name, our command, the peers' commands by their names, and the text on standard input."""
-    cloze, python, native = options.cloze, options.python, units() & {"amx_bf16", "avx512_bf16"}
+    cloze, python, native = options.cloze, options.python, machine.flags() & {"amx_bf16", "avx512_bf16"}
     # Without bf16 instructions nobody computes in bf16: PyTorch is then 30 times slower than in f32.
     dtypes = ["f32", "bf16"] if native else ["f32"]
     for size, batch, seq, steps in [("minilm", 16, 128, 10), ("base", 8, 384, 4)]:
@@ -107,20 +107,6 @@ def paragraphs(path):
     return long[::max(1, len(long) // PARAGRAPHS)][:PARAGRAPHS]
 
 
-def facts():
-    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
-
-
-def units():
-    return set(facts().get("flags", "").split())
-
-
-def processor():
-    unit = next((name for flag, name in UNITS.items() if flag in units()), "no known vector unit")
-    return f"{facts().get('model name', platform.machine())} with {unit}"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cloze", type=pathlib.Path, default=ROOT / "target/release/cloze")
@@ -156,7 +142,7 @@ def main():
         }
         print(f"{name}: {json.dumps(found[name])}", flush=True)
         today = datetime.date.today().isoformat()
-        summary = {"date": today, "processor": processor(), "cores": os.cpu_count(), "rows": found}
+        summary = {"date": today, "processor": machine.processor(), "rows": found}
         options.out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     print("\n| work | tokens/s | fastest peer | tokens/s | ratio | peak MiB | peer |")
     print("|---|---:|---|---:|---:|---:|---:|")

@@ -22,7 +22,6 @@ import json
 import math
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,9 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "benches"))
+import machine  # noqa: E402  (needs the path)
+
 RESULTS = HERE / "results.jsonl"
 CANDIDATES = HERE / "candidates.txt"
 SPEEDS = HERE / "speeds.json"
@@ -44,9 +46,6 @@ ROUNDS = 3
 BASE_STEPS = 300
 # Options that cost no time: candidates that differ in nothing else have one speed.
 FREE = ("--lr", "--schedule", "--adam-beta2", "--warmup", "--weight-decay", "--whole-word")
-
-# The units that decide a processor's speed, the fastest first: as /proc/cpuinfo names them, and as people do.
-UNITS = {"amx_bf16": "AMX", "avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
 
 # Task: data below --data or the lessons' data, metric, seeds, options.
 LESSONS = {
@@ -73,14 +72,6 @@ def call(command, **options):
         sys.exit(f"{' '.join(words)} failed")
     lines = done.stdout.strip().splitlines()
     return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
-
-
-def processor():
-    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    facts = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
-    flags = facts.get("flags", "").split()
-    unit = next((name for flag, name in UNITS.items() if flag in flags), "no known vector unit")
-    return f"{facts.get('model name', platform.machine())} with {unit}, {os.cpu_count()} cores"
 
 
 def prepare(options):
@@ -170,7 +161,7 @@ def train(options, steps=None):
     result = {
         "name": options.name, "program": "torch" if options.torch else "cloze", "minutes": options.minutes,
         "seed": options.seed, "options": " ".join(options.options), **trained, **measure(options, folder),
-        "date": datetime.date.today().isoformat(), "processor": processor(), "comment": options.comment,
+        "date": datetime.date.today().isoformat(), "processor": machine.processor(), "comment": options.comment,
     }
     with open(RESULTS, "a", encoding="utf-8") as file:
         file.write(json.dumps(result) + "\n")

@@ -17,9 +17,11 @@ use super::gemm::Unit;
 use super::network::{Activations, Network};
 
 /// The tokens of a part, if the sequences allow it.
-pub const TOKENS: usize = 512;
+const TOKENS: usize = 512;
 /// The fewest tokens for which a part is worth a thread: below, packing the weights takes too much of the time.
 const FEWEST: usize = 256;
+/// The fewest tokens of any part: the `gemm` crate computes smaller products in other ways, with other last bits.
+const LEAST: u32 = 128;
 
 /// Threads for parts, each with its own buffers.
 #[derive(Default)]
@@ -50,8 +52,8 @@ pub fn gain(simd: Simd, precision: Precision) -> bool {
     !simd.is_avx512() && Unit::detect().of(precision) == Unit::F32
 }
 
-/// Divides a batch into sequences of about equally many tokens. Returns None if all threads should share each product:
-/// if some of them would get no sequences, or too few tokens.
+/// Divides a batch into ranges of sequences with about equally many tokens. Returns None if all threads should share
+/// each product: if some of them would get no sequences, or too few tokens.
 pub fn divide(batch: &Packed) -> Option<Vec<Range<usize>>> {
     let threads = rayon::current_num_threads();
     if batch.rows() < FEWEST * threads {
@@ -59,7 +61,9 @@ pub fn divide(batch: &Packed) -> Option<Vec<Range<usize>>> {
     }
     // As many parts for each thread.
     let parts = batch.balanced(threads * batch.rows().div_ceil(TOKENS * threads));
-    (parts.len() >= threads).then_some(parts)
+    let tokens = |part: &Range<usize>| batch.cu_seqlens[part.end] - batch.cu_seqlens[part.start];
+    let worthwhile = parts.len() >= threads && parts.iter().all(|part| tokens(part) >= LEAST);
+    worthwhile.then_some(parts)
 }
 
 impl Workers {
@@ -88,10 +92,8 @@ impl Workers {
             queue.push(Part { batch, hidden, copies });
             rest = others;
         }
-        // The longest sequences come first in most batches; short parts at the end let all threads end together.
-        queue.reverse();
-        let queue = Mutex::new(queue);
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let queue = Mutex::new(queue.into_iter());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         rayon::scope(|scope| {
             for worker in &mut self.0[..threads] {
                 let (next, copied) = (&next, &copied);
@@ -119,7 +121,7 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{CpuEngine, Engine};
+    use crate::engine::CpuEngine;
     use crate::model::{Config, Layout, Part as ModelPart};
 
     fn batch(lengths: impl IntoIterator<Item = usize>) -> Packed {
@@ -137,18 +139,32 @@ mod tests {
         let layout = Layout::new(&config, &[ModelPart::Encoder]);
         let batch = batch((0..60).map(|index| 1 + index * 13 % 64));
         for precision in [Precision::F32, Precision::Bf16, Precision::Bf16x3] {
-            let states = |threads: usize| {
-                let engine = CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap();
-                let mut engine = engine.with_precision(precision);
-                let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| engine.hidden_states(&batch, 1..4).unwrap().layers)
+            if Unit::detect().of(precision) != Unit::F32 {
+                continue;
+            }
+            let engine = CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap();
+            let network = Network {
+                config: &config,
+                model: &engine.model,
+                values: &engine.state.values,
+                simd: engine.simd,
+                precision,
+                recompute: false,
             };
-            // 64 threads share each product, and so do others where parts gain nothing.
-            let (expected, rows) = (states(64), batch.rows());
-            assert_eq!(expected.len(), 3);
-            assert!(expected.iter().all(|layer| layer.len() == rows * 128));
+            let mut whole = Activations::new(1);
+            let (last, expected) = network.forward(&batch, None, &mut whole, 1..4);
+            let len = batch.rows() * 128;
+            assert!(expected.len() == 3 && expected.iter().all(|layer| layer.len() == len));
             for threads in [1, 2, 3, 5] {
-                assert_eq!(states(threads), expected, "{threads} threads, {precision}");
+                let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let mut hidden = vec![0.0; len];
+                let copies = pool.install(|| {
+                    let parts = divide(&batch).expect("enough tokens");
+                    assert!(parts.len() >= threads.max(2));
+                    Workers::default().forward(network, &batch, parts, &mut hidden, 1..4).unwrap()
+                });
+                assert_eq!(copies, expected, "{threads} threads, {precision}");
+                assert_eq!(hidden, whole.hidden[last][..len], "{threads} threads, {precision}");
             }
         }
     }
@@ -169,6 +185,7 @@ mod tests {
         assert_eq!(parts(&short, 6), None);
         assert_eq!(parts(&short, 1), Some(vec![7, 7, 6]));
         assert_eq!(parts(&[600], 2), None);
+        assert_eq!(parts(&[520, 1], 2), None);
         assert_eq!(parts(&[600], 1), Some(vec![1]));
         assert_eq!(parts(&[], 1), None);
     }

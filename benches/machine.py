@@ -1,0 +1,23 @@
+"""What the benchmarks say about the machine that they ran on."""
+
+import os
+import pathlib
+import platform
+
+# The units that decide a processor's speed, the fastest first: as /proc/cpuinfo names them, and as people do.
+UNITS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512-BF16", "avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
+
+
+def facts():
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
+
+
+def flags():
+    """Returns the names of the processor's features: on x86-64 `flags`, on ARM64 `Features`."""
+    return set((facts().get("flags") or facts().get("Features") or "").split())
+
+
+def processor():
+    unit = next((name for flag, name in UNITS.items() if flag in flags()), "no known vector unit")
+    return f"{facts().get('model name', platform.machine())} with {unit}, {os.cpu_count()} cores"
