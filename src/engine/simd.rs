@@ -82,15 +82,20 @@ pub fn sum<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> 
     let rest = n % LANES;
     if rest > 0 {
         let terms = terms(&slices, n - rest, rest, &f);
-        for lane in 0..rest {
-            lanes[lane] += terms[lane];
+        for lane in 0..LANES {
+            lanes[lane] += if lane < rest { terms[lane] } else { 0.0 };
         }
     }
-    // Halved repeatedly, as a vector register is.
+    halved(lanes, |a, b| a + b)
+}
+
+/// Returns what `f` makes of all lanes, which are halved repeatedly, as a vector register is.
+#[inline(always)]
+fn halved(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
+            lanes[lane] = f(lanes[lane], lanes[lane + width]);
         }
         width /= 2;
     }
@@ -126,15 +131,22 @@ pub fn terms<const N: usize>(
 /// Returns the largest value; negative infinity if there is none.
 #[inline(always)]
 pub fn max(values: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
     let (chunks, rest) = values.as_chunks::<LANES>();
     let mut lanes = [f32::NEG_INFINITY; LANES];
     for chunk in chunks {
-        for (lane, &value) in lanes.iter_mut().zip(chunk) {
-            *lane = if value > *lane { value } else { *lane };
+        for lane in 0..LANES {
+            lanes[lane] = larger(lanes[lane], chunk[lane]);
         }
     }
-    let lanes = lanes.iter().chain(rest);
-    lanes.fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a })
+    if !rest.is_empty() {
+        let mut last = [f32::NEG_INFINITY; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        for lane in 0..LANES {
+            lanes[lane] = larger(lanes[lane], last[lane]);
+        }
+    }
+    halved(lanes, larger)
 }
 
 /// Returns `e^x` to about 1e-7 of its value for x in [-87, 88]; outside, the value at the border.

@@ -174,8 +174,9 @@ impl Update {
             let second = chunk.second[at].iter_mut();
             let all = parameters.zip(gradients).zip(first.zip(second));
             Simd::detect().run(
+                // With a copy of the factors, which no write to the parameters can change.
                 #[inline(always)]
-                || {
+                move || {
                     for ((p, g), (m, v)) in all {
                         *p = *p * shrink - rate * step.direction(*g, m, v);
                         *g = 0.0;
@@ -246,7 +247,7 @@ impl Update {
 fn update_means(step: Step, chunk: Chunk<'_>) {
     Simd::detect().run(
         #[inline(always)]
-        || {
+        move || {
             let moments = chunk.first.iter_mut().zip(chunk.second);
             for (g, (m, v)) in chunk.gradients.iter_mut().zip(moments) {
                 step.direction(*g, m, v);
