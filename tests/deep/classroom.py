@@ -185,16 +185,24 @@ def templates(work):
     return {path.name for path in (work / "prefix/lib/cloze").iterdir() if path.is_dir()}
 
 
-def check(program, work, users):
+def open_toolchain(work):
+    """Copies the Rust toolchain to where all users can read it, and returns the folder of its programs."""
     rust = work / "rust"
     sysroot = subprocess.run(["rustc", "--print", "sysroot"], check=True, stdout=subprocess.PIPE, text=True)
-    rust.mkdir(mode=0o700)
+    rust.mkdir()
     # Links cost no space, if they are possible.
     for flags in ("-al", "-a"):
         shutil.rmtree(rust / "all", ignore_errors=True)
         if subprocess.run(["cp", flags, sysroot.stdout.strip(), rust / "all"], check=False).returncode == 0:
             break
-    tools = rust / "all/bin"
+    rust.chmod(0o755)
+    return rust / "all/bin"
+
+
+def check(program, work, users):
+    tools = open_toolchain(work)
+    rust = tools.parent.parent
+    rust.chmod(0o700)
     refused = install(program, work, tools)
     assert refused.returncode == 1 and f"{rust} is closed to them" in refused.stderr, refused.stderr
     rust.chmod(0o755)
