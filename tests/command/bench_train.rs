@@ -115,3 +115,53 @@ fn impossible_sizes_are_refused() {
     assert_contains(&message, "are free");
     assert_contains(&message, "--batch");
 }
+
+#[test]
+fn the_kernels_of_a_step_do_its_work_within_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let chart = folder.path().join("roofline.svg");
+    let args = with(&["--steps", "3", "--json", "--roofline", text(&chart)]);
+    let got = json(&succeeds(&args[..8].iter().chain(&args[10..]).copied().collect::<Vec<_>>()));
+    let step = &got["roofline"];
+    let kernels = step["kernels"].as_array().unwrap();
+    let of = |name: &str, key: &str| {
+        let found = kernels.iter().find(|kernel| kernel["kernel"] == name);
+        found.unwrap_or_else(|| panic!("no {name} in {got}"))[key].as_f64().unwrap()
+    };
+    let (rows, width, layers) = (64.0, 128.0, 2.0);
+    // The weights of the layers, and those of the head for start and end.
+    let weights = layers * 12.0 * width * width + 2.0 * width;
+    for name in ["forward", "gradients of inputs", "gradients of weights"] {
+        assert_eq!(of(&format!("products, {name}"), "flops"), 2.0 * rows * weights, "{name}");
+        assert_eq!(of(&format!("products, {name}"), "calls"), 4.0 * layers + 1.0);
+    }
+    let pairs = 2.0 * 32.0 * 32.0;
+    assert_eq!(of("attention, forward", "flops"), layers * 2.0 * 2.0 * pairs * width);
+    assert_eq!(of("attention, backward", "flops"), layers * 5.0 * 2.0 * pairs * width);
+    assert_eq!(of("GELU, forward", "bytes"), layers * rows * 4.0 * width * 2.0 * 4.0);
+    assert_eq!(of("optimizer", "calls"), 1.0);
+    let timed: f64 = kernels.iter().map(|kernel| kernel["seconds"].as_f64().unwrap()).sum();
+    let (whole, between) = (step["step_seconds"].as_f64(), step["between_seconds"].as_f64());
+    assert!(timed > 0.0 && between.unwrap() > 0.0, "{got}");
+    assert!((timed + between.unwrap() - whole.unwrap()).abs() < 1e-9, "{got}");
+    let chart = std::fs::read_to_string(&chart).unwrap();
+    assert!(["products", "attention", "others"].iter().all(|name| chart.contains(name)));
+
+    let table = succeeds(with(&["--roofline", text(&folder.path().join("again.svg"))]));
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert_contains(&table, "products, gradients of weights");
+    assert_contains(&table, "between the kernels");
+}
+
+#[test]
+fn kernels_are_timed_in_training_steps_of_one_batch_on_the_cpu() {
+    let refused = |args: Vec<&str>| fails([&args[..], &["--roofline", "r.svg"]].concat(), 2);
+    assert_contains(&refused(with(&["--backend", "reference"])), "--backend cpu");
+    let mut args = with(&[]);
+    args[5] = "1,3";
+    assert_contains(&refused(args), "give --batch one number");
+    let mut args = with(&[]);
+    args[1] = "infer";
+    assert_contains(&refused(args), "bench train");
+    assert_contains(&fails(with(&["--roofline", "r.pdf"]), 1), ".svg");
+}

@@ -59,6 +59,14 @@ def free_port():
         return any_port.getsockname()[1]
 
 
+def ask(address, method, token, message=None):
+    body = None if message is None else json.dumps(message).encode()
+    headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(address, body, headers, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read() or "null")
+
+
 class Hub:
     """A running JupyterHub."""
 
@@ -77,10 +85,7 @@ class Hub:
         self.process = subprocess.Popen(command, cwd=config.parent, env=environment, stdout=self.log, stderr=self.log)
 
     def ask(self, method, path):
-        request = urllib.request.Request(f"{self.address}/hub/api{path}", method=method)
-        request.add_header("Authorization", f"token {TOKEN}")
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.loads(answer.read() or "null")
+        return ask(f"{self.address}/hub/api{path}", method, TOKEN)
 
     def wait(self, what, ready):
         deadline = time.time() + 90
@@ -126,14 +131,16 @@ def run_cells(address):
     from jupyter_kernel_client import JupyterKernelClient
 
     results = []
-    kernel = JupyterKernelClient(server_url=address, token=os.environ["TOKEN"])
-    kernel.start(name="cloze", timeout=60)
+    # Started here, so that the client does not end it: it lives on, as when a notebook is closed.
+    token = os.environ["TOKEN"]
+    started = ask(f"{address}/api/kernels", "POST", token, {"name": "cloze"})
+    kernel = JupyterKernelClient(kernel_id=started["id"], server_url=address, token=token)
+    kernel.start()
     for code, _ in classroom.CELLS:
         began = time.time()
         reply = kernel.execute(code, timeout=120)
         results.append((reply["status"], json.dumps(reply["outputs"], ensure_ascii=False).replace('\\"', '"'), time.time() - began))
-    # The kernel lives on, as when a notebook is closed.
-    kernel.stop(shutdown_kernel=False)
+    kernel.stop()
     print(json.dumps(results))
 
 
@@ -151,6 +158,7 @@ def check(program, work, users):
             hub.serve(user.name)
         times = classroom.together([lambda user=user: cells(work, hub, user) for user in users])
         print("both users' cells at the same time, seconds:", json.dumps(times))
+        assert all(user.processes() for user in users), "a kernel has ended"
         classroom.print_memory("with one kernel each", users)
         lesson(work, users[0])
         for user in users:
