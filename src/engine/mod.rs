@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
 use crate::ranks::Ranks;
 
-pub use cpu::{CpuEngine, global_norm, measured_peak, round_to_bf16};
+pub use cpu::{CpuEngine, global_norm, kernel_times, measured_peak, round_to_bf16};
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
 pub use loss_scale::LossScale;

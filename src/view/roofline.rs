@@ -62,7 +62,10 @@ impl RooflineChart {
     }
 
     fn chart(&self) -> LineChart {
-        let roof = format!("{:.0} GB/s, {:.0} TFLOP/s", self.bandwidth / 1e9, self.peak / 1e12);
+        let peak = self.peak / 1e12;
+        // That of a GPU without decimals, that of a CPU with two.
+        let decimals = if peak < 10.0 { 2 } else { 0 };
+        let roof = format!("{:.0} GB/s, {peak:.decimals$} TFLOP/s", self.bandwidth / 1e9);
         let chart = LineChart::new(&self.title)
             .axes("operations a byte", "TFLOP/s")
             .logarithmic()

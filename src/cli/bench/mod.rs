@@ -3,6 +3,7 @@
 mod budget;
 mod cells;
 mod estimate;
+mod kernels;
 #[cfg(feature = "cuda")]
 mod launches;
 mod peer;

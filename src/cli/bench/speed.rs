@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use super::kernels::Kernels;
 use super::peer::{self, Measured};
 use crate::cli::shared::checks::{at_least_one, positions, refuse};
 use crate::cli::shared::engine::TrainingEngineArgs;
@@ -54,6 +55,10 @@ pub(crate) struct Args {
     /// File for a chart of the tokens a second of every batch, and of the peer's
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     chart: Option<PathBuf>,
+    /// Also time each kernel of a step on the CPU, list them, and draw them below the limits of memory and arithmetic
+    /// into this file
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
+    roofline: Option<PathBuf>,
     /// Print a JSON object on stdout, one on each line for several batches
     #[arg(long)]
     json: bool,
@@ -62,6 +67,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, pass: Pass) -> Result<()> {
     args.check(pass)?;
     let setup = args.engine.setup()?;
+    if args.roofline.is_some() {
+        Kernels::check(setup)?;
+    }
     let config = config_of(&args.size, VOCABULARY)?;
     positions("--seq", args.seq, config.positions())?;
     let layout = Layout::new(&config, &Part::Span.with_encoder());
@@ -85,7 +93,19 @@ pub(crate) fn run(args: Args, pass: Pass) -> Result<()> {
         // A backward pass has twice the operations of a forward pass.
         let share = if pass == Pass::Train { 1.0 } else { 3.0 };
         let flops = flops_per_token(&config, args.seq) / share * own.tokens_per_s;
-        args.print(batch, (&own, flops, peak_flops), peer.as_ref())?;
+        let kernels = match &args.roofline {
+            None => None,
+            Some(path) => {
+                let work = (batch, args.seq);
+                let kernels = Kernels::measure(engine.as_mut(), work, args.steps, peak_flops)?;
+                let (size, seq, dtype) = (&args.size, args.seq, args.engine.dtype());
+                let title =
+                    format!("Kernels of a training step, {size}, {batch} × {seq} tokens, {dtype}");
+                kernels.draw(&title, path)?;
+                Some(kernels)
+            }
+        };
+        args.print(batch, (&own, flops, peak_flops), peer.as_ref(), kernels.as_ref())?;
         rows.push((batch, own.tokens_per_s, peer.map(|peer| peer.tokens_per_s)));
     }
     if let Some(path) = &args.chart {
@@ -100,7 +120,16 @@ impl Args {
         if self.find_batch && pass == Pass::Infer {
             refuse!("--find-batch measures the room for a training step: use it with bench train");
         }
-        if let Some(path) = &self.chart {
+        if self.roofline.is_some() && pass == Pass::Infer {
+            refuse!("--roofline times the kernels of a training step: use it with bench train");
+        }
+        if self.roofline.is_some() && self.batch.len() > 1 {
+            refuse!(
+                "--roofline draws the steps of one batch, not of {}: give --batch one number",
+                self.batch.len()
+            );
+        }
+        for path in self.chart.iter().chain(&self.roofline) {
             picture::kind(path)?;
         }
         at_least_one(self.batch.iter().map(|&batch| ("--batch", batch as u64)))?;
@@ -149,6 +178,7 @@ impl Args {
         batch: usize,
         (own, flops, peak_flops): (&Measured, f64, f64),
         peer: Option<&Measured>,
+        kernels: Option<&Kernels>,
     ) -> Result<()> {
         let (size, seq, dtype) = (&self.size, self.seq, self.engine.dtype());
         let speed = own.tokens_per_s;
@@ -171,6 +201,9 @@ impl Args {
                 object["peer_peak_bytes"] = peer.peak_bytes.into();
                 object["ratio"] = (speed / peer.tokens_per_s).into();
             }
+            if let Some(kernels) = kernels {
+                object["roofline"] = kernels.json();
+            }
             return say!("{object}");
         }
         let memory = |run: &Measured| run.peak_bytes.map_or("unknown".into(), format_bytes);
@@ -186,7 +219,7 @@ impl Args {
             let ratio = speed / theirs;
             say!("peer: {theirs:.0} tokens/s, peak memory {memory}; ratio {ratio:.2}")?;
         }
-        Ok(())
+        kernels.map_or(Ok(()), Kernels::print)
     }
 
     /// Draws batch sizes, speeds, and the speeds of the peer.

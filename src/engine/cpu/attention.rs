@@ -23,6 +23,7 @@ use crate::random::Stream;
 use super::dropout::Mask;
 use super::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use super::grow;
+use super::kernel_times::Kernel;
 
 /// Queries per block.
 pub const BLOCK: usize = 64;
@@ -278,6 +279,7 @@ impl Heads {
         scratch: &mut Scratch,
     ) {
         let (hidden, count, size) = (self.hidden(), self.count, self.size);
+        let _timer = Kernel::Attention.on_sequences(batch, hidden, 2, 4);
         let (context, log_sums) = (Shared::new(context), Shared::new(log_sums));
         scratch.for_each(batch, self, |task, b| {
             let mut sums = [0.0; BLOCK];
@@ -345,6 +347,7 @@ impl Heads {
         scratch: &mut Scratch,
     ) {
         let (hidden, size) = (self.hidden(), self.size);
+        let _timer = Kernel::AttentionGradient.on_sequences(batch, hidden, 5, 8);
         let d_qkv = Shared::new(d_qkv);
         scratch.for_each(batch, self, |task, b| {
             let length = task.length();

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use crate::engine::simd::{Simd, exp};
 
 use super::grow;
+use super::kernel_times::Kernel;
 
 /// Rows per task.
 pub const ROWS: usize = 16;
@@ -31,6 +32,7 @@ fn normal(x: f32) -> (f32, f32) {
 
 /// `y = GELU(x + bias)` in every row, with the exact GELU `x Φ(x)` (arXiv 1606.08415).
 pub fn bias_gelu(simd: Simd, x: &[f32], bias: &[f32], y: &mut [f32]) {
+    let _timer = Kernel::Gelu.on_values(x.len(), 30, 2);
     let width = bias.len();
     x.par_chunks(ROWS * width).zip(y.par_chunks_mut(ROWS * width)).for_each(|(x, y)| {
         simd.run(
@@ -57,6 +59,7 @@ pub fn gelu_backward(
     d_bias: &mut [f32],
     partials: &mut Partials,
 ) {
+    let _timer = Kernel::GeluGradient.on_values(x.len(), 40, 3);
     let width = bias.len();
     d.par_chunks_mut(STRIPE * width)
         .zip(x.par_chunks(STRIPE * width))
@@ -82,6 +85,7 @@ pub fn gelu_backward(
 
 /// `x += bias` in every row.
 pub fn add_bias(simd: Simd, x: &mut [f32], bias: &[f32]) {
+    let _timer = Kernel::Bias.on_values(x.len(), 1, 2);
     x.par_chunks_mut(ROWS * bias.len()).for_each(|x| {
         simd.run(
             #[inline(always)]

@@ -7,6 +7,7 @@ use crate::data::Packed;
 
 use super::dropout::{Mask, Rows};
 use super::elementwise::ROWS;
+use super::kernel_times::Kernel;
 use super::norm::{Norm, Statistics};
 use crate::engine::simd::Simd;
 
@@ -31,6 +32,7 @@ pub fn forward(
     statistics: &mut [Statistics],
     y: &mut [f32],
 ) {
+    let _timer = Kernel::Embedding.on_values(y.len(), 10, 4);
     let width = norm.weight.len();
     let entry = |index: u32| index as usize * width..(index as usize + 1) * width;
     sums.par_chunks_mut(ROWS * width)
@@ -82,6 +84,7 @@ pub fn backward(
     dy: &mut [f32],
     d_sums: &mut [f32],
 ) {
+    let _timer = Kernel::Embedding.on_values(dy.len(), 13, 4);
     let width = norm.weight.len();
     let (sums, statistics) = saved;
     dy.par_chunks_mut(ROWS * width)
@@ -112,6 +115,7 @@ pub fn backward(
 /// `table[index[row]] += d[row]`. Each task owns a part of the table and adds its rows in order, so
 /// that the sums don't depend on the threads.
 pub fn add_to_table(simd: Simd, index: &[u32], d: &[f32], width: usize, table: &mut [f32]) {
+    let _timer = Kernel::Embedding.on_values(d.len(), 1, 3);
     let entries = table.len() / width;
     let part = entries.div_ceil(4 * rayon::current_num_threads()).max(1);
     table.par_chunks_mut(part * width).enumerate().for_each(|(task, table)| {

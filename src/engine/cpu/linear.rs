@@ -8,6 +8,7 @@ use crate::model::Layout;
 
 use super::elementwise::Partials;
 use super::gemm::{Matrix, MatrixMut, Output, Threads, product};
+use super::kernel_times::Kernel;
 
 /// A linear layer's weight (outputs, inputs) and bias in the flat buffers.
 #[derive(Debug, Clone)]
@@ -50,6 +51,7 @@ impl Linear {
     /// `y = x Wᵀ` without the bias, which the next operation adds: (rows, inputs) to (rows, outputs).
     pub fn forward(&self, precision: Precision, values: &[f32], x: &[f32], y: &mut [f32]) {
         let rows = x.len() / self.inputs;
+        let _timer = Kernel::ForwardProduct.on_matrices(rows, self.inputs, self.outputs);
         let (x, y) = (Matrix::new(x, rows, self.inputs), MatrixMut::new(y, rows, self.outputs));
         let weight = self.matrix(values).t();
         product(y, Output::Overwrite, 1.0, x, weight, Threads::All, precision);
@@ -65,6 +67,7 @@ impl Linear {
         output: Output,
     ) {
         let rows = dy.len() / self.outputs;
+        let _timer = Kernel::InputGradient.on_matrices(rows, self.outputs, self.inputs);
         let (dy, dx) = (Matrix::new(dy, rows, self.outputs), MatrixMut::new(dx, rows, self.inputs));
         let weight = self.matrix(values);
         product(dx, output, 1.0, dy, weight, Threads::All, precision);
@@ -79,6 +82,7 @@ impl Linear {
         dy: &[f32],
     ) {
         let rows = dy.len() / self.outputs;
+        let _timer = Kernel::WeightGradient.on_matrices(self.outputs, rows, self.inputs);
         let dw = &mut gradients[self.weight.clone()];
         let dw = MatrixMut::new(dw, self.outputs, self.inputs);
         let (dy, x) = (Matrix::new(dy, rows, self.outputs).t(), Matrix::new(x, rows, self.inputs));
@@ -93,6 +97,7 @@ impl Linear {
         dy: &[f32],
         partials: &mut Partials,
     ) {
+        let _timer = Kernel::Bias.on_values(dy.len(), 1, 1);
         partials.column_sums(simd, dy, self.outputs);
         partials.add_to(simd, 0, &mut gradients[self.bias.clone()]);
     }

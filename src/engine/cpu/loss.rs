@@ -7,6 +7,7 @@ use crate::engine::DistillationWeights;
 use crate::engine::distillation::EPSILON;
 use crate::engine::objective::Scored;
 
+use super::kernel_times::Kernel;
 use crate::engine::simd::{Simd, exp, max, sum};
 
 /// Rows per task. The tasks' scores are added in order, so that sums don't depend on the threads.
@@ -22,6 +23,7 @@ pub fn cross_entropy(
     weight: f32,
     parts: &mut Vec<Scored>,
 ) -> Scored {
+    let _timer = Kernel::Loss.on_values(logits.len(), 20, 2);
     let classes = bias.len();
     parts.resize(labels.len().div_ceil(ROWS), Scored::default());
     logits.par_chunks_mut(ROWS * classes).zip(labels.par_chunks(ROWS)).zip(&mut *parts).for_each(
@@ -77,6 +79,7 @@ pub fn distillation(
     weights: DistillationWeights,
     parts: &mut Vec<Distilled>,
 ) -> Distilled {
+    let _timer = Kernel::Loss.on_values(logits.len(), 40, 3);
     let classes = bias.len();
     let temperature = weights.temperature;
     let t = 1.0 / temperature;

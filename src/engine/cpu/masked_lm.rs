@@ -5,7 +5,7 @@ use crate::engine::simd::Simd;
 use crate::model::{Layout, Part};
 
 use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
-use super::gemm::{Matrix, MatrixMut, Output, Threads, product};
+use super::gemm::Output;
 use super::heads::{add_picked, pick};
 use super::layer::Pass;
 use super::linear::{Linear, parameter_range};
@@ -16,10 +16,10 @@ use super::{grow, parts};
 /// Predicts the token at a row: dense layer, GELU, LayerNorm, then the token embedding as output
 /// matrix and a bias per token.
 pub struct MaskedLm {
-    words: std::ops::Range<usize>,
-    bias: std::ops::Range<usize>,
     dense: Linear,
     norm: NormRanges,
+    /// The token embeddings, and the bias per token.
+    output: Linear,
 }
 
 /// Activations and gradients of the masked-LM head, for (picked rows, …). From the dense layer on they are
@@ -55,11 +55,15 @@ impl MaskedLmBuffers {
 impl MaskedLm {
     /// Returns None if the model has no such head.
     pub fn find(layout: &Layout) -> Option<Self> {
-        layout.parts().contains(&Part::MaskedLm).then(|| Self {
-            words: parameter_range(layout, "embeddings.word_embeddings.weight"),
-            bias: parameter_range(layout, "cls.predictions.bias"),
-            dense: Linear::find(layout, "cls.predictions.transform.dense"),
-            norm: NormRanges::find(layout, "cls.predictions.transform.LayerNorm"),
+        layout.parts().contains(&Part::MaskedLm).then(|| {
+            let dense = Linear::find(layout, "cls.predictions.transform.dense");
+            let weight = parameter_range(layout, "embeddings.word_embeddings.weight");
+            let bias = parameter_range(layout, "cls.predictions.bias");
+            Self {
+                norm: NormRanges::find(layout, "cls.predictions.transform.LayerNorm"),
+                output: Linear { inputs: dense.outputs, outputs: bias.len(), weight, bias },
+                dense,
+            }
         })
     }
 
@@ -72,7 +76,7 @@ impl MaskedLm {
         rows: &[u32],
         b: &mut MaskedLmBuffers,
     ) {
-        let (n, v) = (rows.len(), self.bias.len());
+        let (n, v) = (rows.len(), self.output.outputs);
         let (h, e) = (self.dense.inputs, self.dense.outputs);
         grow(&mut b.picked, n * h);
         grow(&mut b.d, n * h.max(e));
@@ -94,15 +98,7 @@ impl MaskedLm {
             &mut b.statistics[..n],
             &mut b.normed[..n * e],
         );
-        product(
-            MatrixMut::new(&mut b.logits, n, v),
-            Output::Overwrite,
-            1.0,
-            Matrix::new(&b.normed, n, e),
-            Matrix::new(&values[self.words.clone()], v, e).t(),
-            Threads::All,
-            pass.precision,
-        );
+        self.output.forward(pass.precision, values, &b.normed[..n * e], &mut b.logits[..n * v]);
     }
 
     /// Returns the logits of the given rows of the hidden states.
@@ -115,8 +111,8 @@ impl MaskedLm {
         b: &'b mut MaskedLmBuffers,
     ) -> &'b [f32] {
         self.forward(pass, values, hidden, rows, b);
-        let logits = &mut b.logits[..rows.len() * self.bias.len()];
-        add_bias(pass.simd, logits, &values[self.bias.clone()]);
+        let logits = &mut b.logits[..rows.len() * self.output.outputs];
+        add_bias(pass.simd, logits, &values[self.output.bias.clone()]);
         logits
     }
 
@@ -135,29 +131,19 @@ impl MaskedLm {
         loss: impl FnOnce(Simd, &mut [f32], &[f32], &mut LossParts) -> S,
     ) -> S {
         self.forward(pass, values, hidden, rows, b);
-        let (n, v) = (rows.len(), self.bias.len());
+        let (n, v) = (rows.len(), self.output.outputs);
         let (h, e) = (self.dense.inputs, self.dense.outputs);
-        let simd = pass.simd;
+        let (simd, precision) = (pass.simd, pass.precision);
         let logits = &mut b.logits[..n * v];
-        let bias = &values[self.bias.clone()];
+        let bias = &values[self.output.bias.clone()];
         let scored = loss(simd, logits, bias, &mut b.parts);
         let Some((gradients, d_hidden)) = training else {
             return scored;
         };
-        let d_logits = Matrix::new(logits, n, v);
-        let bias = &mut gradients[self.bias.clone()];
-        b.partials.column_sums(simd, logits, v);
-        b.partials.add_to(simd, 0, bias);
-        let d_words = MatrixMut::new(&mut gradients[self.words.clone()], v, e);
-        let normed = Matrix::new(&b.normed, n, e);
-        let (all, precision) = (Threads::All, pass.precision);
-        let add = Output::Accumulate;
-        product(d_words, add, 1.0, d_logits.t(), normed, all, precision);
+        self.output.add_bias_gradient(simd, gradients, logits, &mut b.partials);
+        self.output.add_weight_gradient(precision, gradients, &b.normed[..n * e], logits);
         let d = &mut b.d[..n * e];
-        let words = Matrix::new(&values[self.words.clone()], v, e);
-        let into = MatrixMut::new(d, n, e);
-        let set = Output::Overwrite;
-        product(into, set, 1.0, d_logits, words, all, precision);
+        self.output.backward(precision, values, logits, d, Output::Overwrite);
         let saved = (&b.activated[..n * e], &b.statistics[..n]);
         let [dw, db] = parts(gradients, [&self.norm.weight, &self.norm.bias]);
         norm::add_parameter_gradients(simd, saved, d, dw, db, &mut b.partials);

@@ -14,6 +14,7 @@ pub(super) mod elementwise;
 pub(super) mod embedding;
 mod gemm;
 pub(super) mod heads;
+pub mod kernel_times;
 mod layer;
 mod linear;
 pub(super) mod loss;
@@ -41,6 +42,7 @@ pub(super) use self::elementwise::STRIPE;
 pub use self::gemm::round_to_bf16;
 pub(crate) use self::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use self::heads::Head;
+use self::kernel_times::Kernel;
 use self::layer::{Layer, Pass};
 pub(crate) use self::linear::{Linear, parameter_range};
 use self::masked_lm::MaskedLm;
@@ -400,6 +402,7 @@ impl Engine for CpuEngine {
     fn update(&mut self, update: &Update) -> Result<f64> {
         self.parts = 0;
         self.reduction.complete(&mut self.state.gradients)?;
+        let _timer = Kernel::Update.on_values(self.state.values.len(), 15, 9);
         Ok(on_the_pool(|| self.state.update(update)))
     }
 

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::dropout::{Mask, Rows};
 use super::elementwise::{Partials, ROWS, STRIPE};
+use super::kernel_times::Kernel;
 use super::linear::{Linear, parameter_range};
 use super::parts;
 use crate::engine::simd::{Simd, sum};
@@ -97,6 +98,7 @@ pub fn forward(
     statistics: &mut [Statistics],
     y: &mut [f32],
 ) {
+    let _timer = Kernel::Norm.on_values(x.len(), 10, 4);
     let width = skip.bias.len();
     x.par_chunks_mut(ROWS * width)
         .zip(skip.residual.par_chunks(ROWS * width))
@@ -137,6 +139,7 @@ pub fn forward_alone(
     statistics: &mut [Statistics],
     y: &mut [f32],
 ) {
+    let _timer = Kernel::Norm.on_values(x.len(), 7, 2);
     let width = norm.weight.len();
     x.par_chunks(ROWS * width)
         .zip(statistics.par_chunks_mut(ROWS))
@@ -163,6 +166,7 @@ pub fn backward(
     dy: &[f32],
     dx: &mut [f32],
 ) {
+    let _timer = Kernel::NormGradient.on_values(x.len(), 12, 3);
     let width = norm.weight.len();
     x.par_chunks(ROWS * width)
         .zip(statistics.par_chunks(ROWS))
@@ -222,6 +226,7 @@ pub fn backward_through_dropout(
     d_linear: &mut [f32],
     sums: Sums<'_>,
 ) {
+    let _timer = Kernel::NormGradient.on_values(x.len(), 18, 4);
     let width = norm.weight.len();
     let partials = sums.partials.start(statistics.len(), 3 * width);
     x.par_chunks(STRIPE * width)
@@ -281,6 +286,7 @@ pub fn add_parameter_gradients(
     d_bias: &mut [f32],
     partials: &mut Partials,
 ) {
+    let _timer = Kernel::NormGradient.on_values(x.len(), 5, 2);
     let width = d_weight.len();
     x.par_chunks(STRIPE * width)
         .zip(statistics.par_chunks(STRIPE))

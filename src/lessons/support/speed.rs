@@ -11,6 +11,7 @@ use crate::engine::cpu::{Matrix, MatrixMut, Output, Threads, product};
 use crate::engine::memory::{Forecast, Work};
 use crate::engine::objective::Labels;
 use crate::engine::optimizer::{Optimizer, Update};
+pub use crate::engine::timing::measured_bandwidth;
 use crate::engine::timing::median;
 use crate::engine::{Backend, CpuEngine, Engine, Precision, Reference, Setup, TaskEngine};
 use crate::error::{Error, Result};
@@ -32,26 +33,6 @@ pub fn span_engine(config: &Config, precision: Precision) -> Result<Box<dyn Task
 pub fn training_bytes(config: &Config, layout: &Layout, sequences: usize, length: usize) -> u64 {
     let work = Work { rows: length * sequences, sequences, longest: length };
     Forecast::of(config, layout, work, false).total()
-}
-
-/// Measures the bytes a second that memory delivers, read and written, by copying 128 MiB several times on `threads`
-/// threads: much more than the caches hold.
-pub fn measured_bandwidth(threads: usize) -> f64 {
-    let from: Vec<f32> = vec![1.0; 32 << 20];
-    let mut to: Vec<f32> = vec![0.5; 32 << 20];
-    let part = from.len().div_ceil(threads.max(1));
-    let mut best: f64 = 0.0;
-    for _ in 0..4 {
-        let begun = Instant::now();
-        std::thread::scope(|scope| {
-            for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
-                scope.spawn(move || to.copy_from_slice(from));
-            }
-        });
-        let bytes = (2 * size_of_val(&from[..])) as f64;
-        best = best.max(bytes / begun.elapsed().as_secs_f64());
-    }
-    best
 }
 
 /// Returns the roofline from 0.1 to 1,000 operations a byte as points (operations a byte, GFLOP/s), for `peak`
