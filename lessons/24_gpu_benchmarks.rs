@@ -676,8 +676,9 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // On two virtual cores of an AMD EPYC (Zen 4), which other programs used too:
     //
-    // - large products reach 200 GFLOP/s in f32, and no more in bf16 on this processor; memory delivers
-    //   35 to 45 GB/s, so the ridge is at 5 or 6;
+    // - large products reach 200 GFLOP/s in f32, and no more in bf16 on this processor; copying moved 35
+    //   to 45 GB/s, which puts the ridge at 5 or 6. Changing numbers in place, as above, moves more: the
+    //   ridge is lower;
     // - operations limited by memory take 3 % of a layer's time there, and 48 % on an H200;
     // - MFU in f32: tiny 59 %, base 74 %. The narrower the model, the smaller the share of products;
     // - BERT-base at length 384 needs 0.2 GiB a sequence, and 1.6 GiB for parameters and optimizer;
@@ -687,7 +688,9 @@ fn main() -> cloze::lessons::LessonResult {
     // ## On real hardware
     //
     // `cloze bench train --size base --seq 384 --batch 32 --dtype bf16 --chart base.svg` measures one
-    // setting, and `--find-batch` finds the largest batch. `cloze bench estimate --size base
+    // setting, and `--find-batch` finds the largest batch. `cloze bench train --backend cpu
+    // --size minilm --batch 16 --seq 128 --roofline kernels.svg` draws each kernel of a step into this
+    // machine's roofline, with a table of their shares. `cloze bench estimate --size base
     // --tokens-per-s 350000 --price-per-hour 3` estimates the days and the money of a whole
     // pre-training run.
 

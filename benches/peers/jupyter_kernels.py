@@ -26,9 +26,10 @@ import jupyter_kernel_test
 from jupyter_client.manager import start_new_kernel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "jupyter"))
+sys.path[:0] = [str(ROOT / "tests" / "jupyter"), str(ROOT / "benches")]
 
-from driver import Cell  # noqa: E402  (lies in the folder that was just added)
+import machine  # noqa: E402  (these lie in the folders that were just added)
+from driver import Cell  # noqa: E402
 from test_protocol import ClozeProtocol  # noqa: E402
 
 RESULTS = ROOT / "benches" / "results" / "kernels.json"
@@ -279,12 +280,6 @@ def table(found):
     return "\n".join(lines) + "\n"
 
 
-def machine():
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        name = next((line.split(":")[1].strip() for line in info if "model name" in line), "?")
-    return f"{os.cpu_count()} virtual cores of an {name}"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3, help="kernels started for the latencies")
@@ -302,7 +297,7 @@ def main():
         kernels.setdefault(name, {})["latency"] = found
     found = {
         "date": datetime.date.today().isoformat(),
-        "machine": machine(),
+        "machine": machine.processor(),
         "load": load,
         "suites": options.suites,
         "kernels": kernels,

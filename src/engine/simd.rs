@@ -81,9 +81,10 @@ pub fn sum<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> 
     let mut lanes = std::hint::black_box(lanes);
     let rest = n % LANES;
     if rest > 0 {
-        let terms = terms(&slices, n - rest, rest, &f);
+        let mut terms = terms(&slices, n - rest, rest, &f);
+        terms[rest..].fill(0.0);
         for lane in 0..LANES {
-            lanes[lane] += if lane < rest { terms[lane] } else { 0.0 };
+            lanes[lane] += terms[lane];
         }
     }
     halved(lanes, |a, b| a + b)
