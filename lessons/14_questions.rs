@@ -72,7 +72,8 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::engine::objective;
     use cloze::eval::{softmax, squad};
     use cloze::lessons::data;
-    use cloze::lessons::support::finetuning::{self, linear, starts_and_ends};
+    use cloze::lessons::support::finetuning::{self, linear};
+    use cloze::lessons::support::spans::{self, starts_and_ends};
     use cloze::model::Part;
     use cloze::model::weights::Model;
     use cloze::prelude::*;
@@ -113,7 +114,7 @@ fn main() -> cloze::lessons::LessonResult {
     let shown: Windows = Windows::cut(&train, &tokenizer, options)?;
     let second: usize = shown.of_question(1).start;
     let target: [u32; 2] = shown.target(second).unwrap_or_default();
-    show!(finetuning::window_strip(&tokenizer, &shown, second));
+    show!(spans::window_strip(&tokenizer, &shown, second));
     println!("start {}, end {}", target[0], target[1]);
 
     // %% [markdown]
@@ -223,7 +224,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     if solved!("14.1") {
-        show!(finetuning::window_map(&windows(26, 12, 5), 26));
+        show!(spans::window_map(&windows(26, 12, 5), 26));
     }
     println!("{} windows of all questions", shown.len());
 
@@ -617,10 +618,10 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     let (starts, ends): (Vec<f32>, Vec<f32>) = starts_and_ends(&engine.task_logits(&one)?);
-    let tokens: Vec<String> = finetuning::window_tokens(&tokenizer, &shown, second);
+    let tokens: Vec<String> = spans::window_tokens(&tokenizer, &shown, second);
     let near: Range<usize> = 32..53;
     let title: &'static str = "Who built the toll bridge? Start (row), end (column)";
-    show!(finetuning::span_map(title, &tokens, &starts, &ends, near));
+    show!(spans::span_map(title, &tokens, &starts, &ends, near));
     if solved!("14.4") {
         let context = shown.first_row(second)..one.rows() - 1;
         if let Some((i, j)) = best_span(&starts, &ends, context, 30) {

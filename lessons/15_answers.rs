@@ -61,9 +61,8 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::eval::Scores;
     use cloze::eval::squad::{self, Answers};
     use cloze::lessons::data;
-    use cloze::lessons::support::finetuning::{
-        self, Pretrained, answer_all, figures, larger_model,
-    };
+    use cloze::lessons::support::finetuning::{self, Pretrained, larger_model};
+    use cloze::lessons::support::spans::{self, answer_all, figures};
     use cloze::model::Part;
     use cloze::model::weights::Model;
     use cloze::prelude::*;
@@ -598,7 +597,7 @@ fn main() -> cloze::lessons::LessonResult {
         let threshold = threshold.unwrap_or(f64::INFINITY);
         println!("best F1 {score:.1} % at a threshold of {threshold:.1}");
     }
-    show!(finetuning::threshold_chart(&held_out, &on_held_out)?);
+    show!(spans::threshold_chart(&held_out, &on_held_out)?);
 
     // %% [markdown]
     // A low threshold suits the questions with an answer, a high one the others: the best $\tau$ is a
@@ -620,7 +619,7 @@ fn main() -> cloze::lessons::LessonResult {
         ("training", &train, &on_train),
         ("held-out", &held_out, &on_held_out),
     ] {
-        let other = finetuning::rotated(file);
+        let other = spans::rotated(file);
         let other_windows = Windows::cut(&other, &tokenizer, options)?;
         let after = answer_all(&mut engine, &other, &other_windows)?;
         let pairs = before.iter().zip(&after);

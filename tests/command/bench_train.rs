@@ -121,7 +121,7 @@ fn the_kernels_of_a_step_do_its_work_within_its_time() {
     let folder = tempfile::tempdir().unwrap();
     let chart = folder.path().join("roofline.svg");
     let args = with(&["--steps", "3", "--json", "--roofline", text(&chart)]);
-    let got = json(&succeeds(&args[..8].iter().chain(&args[10..]).copied().collect::<Vec<_>>()));
+    let got = json(&succeeds(args[..8].iter().chain(&args[10..])));
     let step = &got["roofline"];
     let kernels = step["kernels"].as_array().unwrap();
     let of = |name: &str, key: &str| {

@@ -7,6 +7,7 @@ pub mod finetuning;
 pub mod inside;
 pub mod masked_lm;
 pub mod pretraining;
+pub mod spans;
 pub mod speed;
 pub mod tagging;
 pub mod variants;
