@@ -208,6 +208,8 @@ mod tests {
             let exact: f64 = values.iter().map(|&v| f64::from(v).exp()).sum();
             let got = f64::from(f32::from_bits(results[0][0]));
             assert!((got - exact).abs() <= 1e-6 * exact, "{got} {exact}");
+            let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert_eq!(f32::from_bits(results[0][1]), largest, "{n}");
         }
     }
 }

@@ -67,9 +67,9 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// Measures the bytes a second that memory delivers, read and written: the best of several changes of 256 MiB, much more
-/// than the caches hold, on `threads` threads. In place, because a copy would also read what it overwrites; four values at
-/// a time, as far apart as those of AdamW.
+/// Measures the bytes a second that memory delivers, read and written: the best of several changes of 256 MiB, much
+/// more than the caches hold, on `threads` threads. In place, because a copy would also read what it overwrites; four
+/// values at a time, as far apart as those of AdamW.
 pub fn measured_bandwidth(threads: usize) -> f64 {
     let mut values: Vec<f32> = vec![1.0; 64 << 20];
     let part = values.len().div_ceil(threads.max(1));

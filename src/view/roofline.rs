@@ -112,6 +112,12 @@ mod tests {
     }
 
     #[test]
+    fn the_limits_of_a_cpu_have_decimals() {
+        let svg = RooflineChart::new("CPU", 50e9, 0.134e12).svg();
+        assert!(svg.contains("50 GB/s, 0.13 TFLOP/s"), "{svg}");
+    }
+
+    #[test]
     fn kernels_that_are_not_on_the_axes_are_left_out() {
         let chart = RooflineChart::new("GPU", 4e12, 800e12)
             .kernel("copies", measured(1e9, 0.0, 1e-3))

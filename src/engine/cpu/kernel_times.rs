@@ -64,7 +64,7 @@ impl Kernel {
 pub struct Work {
     /// Number of calls.
     pub calls: u64,
-    /// Floating-point operations. Outside products they are estimates: there memory is the limit.
+    /// Floating-point operations. Outside products they are estimates.
     pub flops: f64,
     /// Bytes read and written, if each operand moves once.
     pub bytes: f64,
