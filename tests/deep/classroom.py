@@ -200,6 +200,9 @@ def open_toolchain(work):
 
 
 def check(program, work, users):
+    # What the users run.
+    shutil.copy(__file__, work / "classroom.py")
+    (work / "classroom.py").chmod(0o644)
     tools = open_toolchain(work)
     rust = tools.parent.parent
     rust.chmod(0o700)
@@ -288,11 +291,10 @@ def print_memory(when, users):
         print(f"memory {when}, {user.name}: PSS {total[0]:.0f} MiB, of its own {total[1]:.0f} MiB: {parts}")
 
 
-def main():
-    if sys.argv[1:] == ["--student"]:
-        return student()
+def with_two_users(packages, check):
+    """Runs a check with the program in the arguments, a folder with an environment that has these packages, and users."""
     if os.geteuid() != 0 or len(sys.argv) != 2:
-        sys.exit("usage, as root: classroom.py KERNEL")
+        sys.exit(f"usage, as root: {sys.argv[0]} KERNEL")
     program = pathlib.Path(sys.argv[1]).resolve()
     # Other users must be able to enter it.
     work = pathlib.Path(tempfile.mkdtemp(prefix="cloze-classroom-", dir="/var/tmp"))
@@ -300,10 +302,8 @@ def main():
     users = []
     try:
         (work / "home").mkdir(mode=0o755)
-        shutil.copy(__file__, work / "classroom.py")
-        (work / "classroom.py").chmod(0o644)
         subprocess.run([sys.executable, "-m", "venv", work / "venv"], check=True)
-        subprocess.run([work / "venv/bin/python", "-m", "pip", "install", "--quiet", "jupyter_client"], check=True)
+        subprocess.run([work / "venv/bin/python", "-m", "pip", "install", "--quiet", *packages], check=True)
         for number in (1, 2):
             users.append(User(f"cloze-test-{number}", work))
         check(program, work, users)
@@ -312,6 +312,12 @@ def main():
             user.end()
             subprocess.run(["userdel", "--remove", user.name], check=True, stderr=subprocess.DEVNULL)
         shutil.rmtree(work)
+
+
+def main():
+    if sys.argv[1:] == ["--student"]:
+        return student()
+    with_two_users(["jupyter_client"], check)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -145,6 +144,9 @@ def run_cells(address):
 
 
 def check(program, work, users):
+    path = f"{work}/venv/bin:{os.environ['PATH']}"
+    proxy = ["npm", "install", "--silent", "--prefix", work, "configurable-http-proxy@5"]
+    subprocess.run(proxy, env={**os.environ, "PATH": path}, check=True)
     tools = classroom.open_toolchain(work)
     installed = classroom.install(program, work, tools)
     assert installed.returncode == 0, installed.stderr
@@ -191,28 +193,7 @@ def lesson(work, user):
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--cells":
         return run_cells(sys.argv[2])
-    if os.geteuid() != 0 or len(sys.argv) != 2:
-        sys.exit("usage, as root: hub.py KERNEL")
-    program = pathlib.Path(sys.argv[1]).resolve()
-    # Other users must be able to enter it.
-    work = pathlib.Path(tempfile.mkdtemp(prefix="cloze-hub-", dir="/var/tmp"))
-    work.chmod(0o755)
-    users = []
-    try:
-        (work / "home").mkdir(mode=0o755)
-        subprocess.run([sys.executable, "-m", "venv", work / "venv"], check=True)
-        subprocess.run([work / "venv/bin/python", "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-        path = f"{work}/venv/bin:{os.environ['PATH']}"
-        npm = ["npm", "install", "--silent", "--prefix", work, "configurable-http-proxy@5"]
-        subprocess.run(npm, env={**os.environ, "PATH": path}, check=True)
-        for number in (1, 2):
-            users.append(classroom.User(f"cloze-test-{number}", work))
-        check(program, work, users)
-    finally:
-        for user in users:
-            user.end()
-            subprocess.run(["userdel", "--remove", user.name], check=True, stderr=subprocess.DEVNULL)
-        shutil.rmtree(work)
+    classroom.with_two_users(PACKAGES, check)
 
 
 if __name__ == "__main__":
