@@ -3,8 +3,8 @@
 //! One file per subject: [`gemm`] (matrix products), [`attention`], [`norm`], [`elementwise`]
 //! (biases and GELU), [`embedding`], [`loss`], [`dropout`]. [`layer`], [`masked_lm`] and [`heads`]
 //! combine them, [`network`] is the forward pass, [`run`] makes a training step, [`workers`] divide
-//! a batch for inference, and [`super::simd`] runs kernels with the processor's widest
-//! instructions. Only the factors of matrix products may have less precision than f32.
+//! a batch for inference, [`kernel_times`] times the kernels, and [`super::simd`] runs them with the
+//! processor's widest instructions. Only the factors of matrix products may have less precision than f32.
 //!
 //! Activation buffers grow to the largest batch seen and are reused.
 
