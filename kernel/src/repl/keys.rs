@@ -56,8 +56,9 @@ impl Rewriting {
     }
 }
 
-/// Characters that follow a line end faster than this are pasted: nobody types so fast.
-const PASTED: Duration = Duration::from_millis(30);
+/// Spaces that follow Enter, and one another, faster than this are pasted, or typed by somebody who expects no
+/// indentation. A slow terminal that still draws the cell delays them: with 30 ms, such pastes were indented twice.
+const PASTED: Duration = Duration::from_millis(200);
 
 /// The indentation that Enter has inserted. A pasted line brings its own, in place of which this one stays.
 #[derive(Clone, Default)]
