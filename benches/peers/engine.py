@@ -81,13 +81,13 @@ def rows(options):
         theirs = [python, PEERS / "torch_glue.py", "--task", "MRPC", "--data", options.glue, "--pad", pad, *common]
         yield f"MRPC {dtype}, peer {pad}", ours, {"PyTorch": theirs}, None
     texts = {"sentences": (sentences(options.glue), 32), "paragraphs": (paragraphs(options.paragraphs), 8)}
-    for dtype in dtypes:
+    for dtype in [*dtypes, "int8"]:
         common = ["--model", options.model, "--dtype", dtype]
         ours = [cloze, "features", "--max-len", 256, *common]
         for what, (lines, batch) in texts.items():
             common = ["--model", options.model, "--dtype", dtype, "--batch", batch]
-            peers = {"PyTorch": [python, PEERS / "torch_features.py", *common]}
-            tools = {"OpenVINO": "openvino"} | ({"ONNX Runtime": "onnxruntime"} if dtype == "f32" else {})
+            peers = {} if dtype == "int8" else {"PyTorch": [python, PEERS / "torch_features.py", *common]}
+            tools = {"OpenVINO": "openvino"} | ({} if dtype == "bf16" else {"ONNX Runtime": "onnxruntime"})
             for name, tool in tools.items():
                 peers[name] = [python, PEERS / "runtime_features.py", tool, *common]
             yield f"features of {what}, {dtype}", ours, peers, lines

@@ -380,7 +380,14 @@ pub enum Precision {
     /// f16 with a scaled loss, so that small gradients don't vanish (Micikevicius et al., "Mixed
     /// precision training", arXiv 1710.03740). On a GPU only.
     F16,
+    /// 8 bits: the layers' weights with a scale for each output, and what they are multiplied by with a scale and a zero
+    /// for each row. Attention, heads and the masked-LM head's matrices are f32. For inference on the CPU only.
+    Int8,
 }
+
+/// The error of training with [`Precision::Int8`].
+pub(crate) const INFERENCE_ONLY: &str =
+    "dtype int8 is for inference: train in f32 or bf16, then predict with int8";
 
 /// Its name in texts for people.
 impl std::fmt::Display for Precision {
@@ -390,6 +397,7 @@ impl std::fmt::Display for Precision {
             Self::Bf16 => "bf16",
             Self::Bf16x3 => "f32 with fast matrix products",
             Self::F16 => "f16",
+            Self::Int8 => "int8",
         })
     }
 }
@@ -497,6 +505,9 @@ impl Setup {
             }
             Backend::Cpu | Backend::Auto if self.precision == Precision::F16 => {
                 "dtype f16 needs a GPU (backend cuda): on the CPU bf16 is the short format"
+            }
+            Backend::Cuda if self.precision == Precision::Int8 => {
+                "dtype int8 runs on the CPU (backend cpu): on a GPU bf16 is faster"
             }
             // The savings would be small beside what the CPU engine stores in f32.
             Backend::Cpu | Backend::Auto if self.recompute == Recompute::Cheap => {

@@ -37,6 +37,9 @@ fn a_forward_pass_has_a_third_of_a_steps_operations() {
     let flops = 6.0 * 2.0 * 12.0 * 128.0 * 128.0 + 12.0 * 2.0 * 128.0 * 32.0;
     let model = number("tokens_per_s") * flops / 3.0 / 1e12;
     assert!((number("model_tflops") / model - 1.0).abs() < 1e-6, "{got}");
+    args.extend(["--dtype", "int8"]);
+    let int8 = json(&succeeds(&args));
+    assert!(int8["dtype"] == "int8" && int8["mfu"].as_f64().unwrap() > 0.0, "{int8}");
     args.push("--find-batch");
     args.retain(|arg| !["--batch", "2"].contains(arg));
     assert!(fails(&args, 2).contains("bench train"));

@@ -129,14 +129,16 @@ fn similarities_are_those_of_the_model_card() {
         return;
     };
     let lines = "The weather is lovely today.\nIt's so sunny outside!\nHe drove to the stadium.\n";
-    let vectors: Vec<_> =
-        features(&model, lines, &[]).iter().map(|object| numbers(&object["vector"])).collect();
-    let dot = |a: usize, b: usize| -> f64 {
-        vectors[a].iter().zip(&vectors[b]).map(|(x, y)| x * y).sum()
-    };
-    for (a, b, expected) in [(0, 0, 1.0), (0, 1, 0.6660), (0, 2, 0.1046), (1, 2, 0.1411)] {
-        let cosine = dot(a, b);
-        assert!((cosine - expected).abs() < 1e-4, "{a} {b}: {cosine}");
+    for (dtype, tolerance) in [("f32", 1e-4), ("int8", 2e-2)] {
+        let objects = features(&model, lines, &["--dtype", dtype]);
+        let vectors: Vec<_> = objects.iter().map(|object| numbers(&object["vector"])).collect();
+        let dot = |a: usize, b: usize| -> f64 {
+            vectors[a].iter().zip(&vectors[b]).map(|(x, y)| x * y).sum()
+        };
+        for (a, b, expected) in [(0, 0, 1.0), (0, 1, 0.6660), (0, 2, 0.1046), (1, 2, 0.1411)] {
+            let cosine = dot(a, b);
+            assert!((cosine - expected).abs() < tolerance, "{dtype} {a} {b}: {cosine}");
+        }
     }
 }
 

@@ -403,6 +403,36 @@ fn rounded_factors_change_loss_and_gradients_little() {
     compare(&layout, &split.1, &exact.1, 1e-4);
 }
 
+/// Weights of 8 bits change hidden states a little; they follow the parameters, and do not learn.
+#[test]
+fn weights_of_8_bits_are_for_inference() {
+    let config = Size::Mini.config(203);
+    let layout = Layout::new(&config, &PRETRAINING);
+    let batch = batch(2, &[65, 128, 17, 200], 203);
+    let engine = |seed, precision| {
+        let engine = CpuEngine::new(&config, &layout, layout.initialise(seed)).unwrap();
+        engine.with_precision(precision)
+    };
+    let last = |engine: &mut CpuEngine| {
+        let states = engine.hidden_states(&batch.packed, 4..5).unwrap();
+        states.layers.into_iter().next().unwrap()
+    };
+    let exact = last(&mut engine(4, Precision::F32));
+    let mut int8 = engine(4, Precision::Int8);
+    let rounded = last(&mut int8);
+    let size = |values: &[f32]| values.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+    let difference: Vec<f32> = rounded.iter().zip(&exact).map(|(a, b)| a - b).collect();
+    let relative = size(&difference) / size(&exact);
+    assert!(relative > 1e-4 && relative < 5e-2, "{relative}");
+
+    int8.set_parameters(&layout.initialise(5)).unwrap();
+    assert!(last(&mut int8) == last(&mut engine(5, Precision::Int8)));
+
+    let dropout = Dropout { seed: 5, step: 9 };
+    let refused = int8.pretraining_gradients(&batch, dropout).err().unwrap().to_string();
+    assert!(refused.contains("dtype int8 is for inference"), "{refused}");
+}
+
 /// A token classifier written in dfdx trains on the engine as the engine's own head does.
 #[test]
 fn heads_of_dfdx_train_on_the_engine() {

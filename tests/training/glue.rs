@@ -50,6 +50,7 @@ fn wrong_usage_and_bad_data_are_reported_in_a_sentence() {
     refused("sst-2", &reference, 2, "the reference engine computes in f32");
     let fast = ["--matmul", "fast", "--dtype", "bf16"];
     refused("sst-2", &fast, 2, "not with --dtype bf16");
+    refused("sst-2", &["--dtype", "int8"], 2, "--dtype int8 is for inference");
     refused("mrpc", &[], 1, "no columns #1 String, #2 String, Quality");
     let missing = folder.path("nothing.tsv");
     refused("sst-2", &["--dev", text(&missing)], 1, "nothing.tsv");

@@ -66,7 +66,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, pass: Pass) -> Result<()> {
     args.check(pass)?;
-    let setup = args.engine.setup()?;
+    let setup = match pass {
+        Pass::Train => args.engine.setup()?,
+        Pass::Infer => args.engine.run.setup()?,
+    };
     if args.roofline.is_some() {
         Kernels::check(setup)?;
     }

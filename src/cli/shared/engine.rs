@@ -5,7 +5,7 @@ use std::sync::Once;
 use clap::ValueEnum;
 
 use super::checks::{option_name, refuse};
-use crate::engine::{Backend, Precision, Recompute, Setup};
+use crate::engine::{Backend, INFERENCE_ONLY, Precision, Recompute, Setup};
 use crate::error::Result;
 use crate::note;
 
@@ -44,6 +44,8 @@ enum Dtype {
     Bf16,
     /// With a scaled loss, on a GPU
     F16,
+    /// Weights of 8 bits, for inference on the CPU: faster than f32 on processors without AVX-512
+    Int8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -74,6 +76,7 @@ impl EngineArgs {
             (Dtype::F32, Matmul::Fast) => Precision::Bf16x3,
             (Dtype::Bf16, Matmul::Exact) => Precision::Bf16,
             (Dtype::F16, Matmul::Exact) => Precision::F16,
+            (Dtype::Int8, Matmul::Exact) => Precision::Int8,
             (dtype, Matmul::Fast) => {
                 let dtype = option_name(dtype);
                 refuse!("--matmul fast is a way to compute f32 products: not with --dtype {dtype}");
@@ -89,6 +92,9 @@ impl EngineArgs {
 impl TrainingEngineArgs {
     /// Returns the chosen setup.
     pub(crate) fn setup(&self) -> Result<Setup> {
+        if self.run.dtype == Dtype::Int8 {
+            refuse!("--{INFERENCE_ONLY}");
+        }
         let setup = Setup { recompute: self.recompute.unwrap_or_default(), ..self.run.setup()? };
         setup.check()?;
         Ok(setup)

@@ -104,7 +104,7 @@ impl<'a> Run<'a> {
         if backend != Backend::Cuda {
             let unit = CpuEngine::unit(setup.precision);
             match setup.precision {
-                Precision::F32 | Precision::F16 => {}
+                Precision::F32 | Precision::F16 | Precision::Int8 => {}
                 Precision::Bf16 if unit == "f32" => note!(
                     "this processor has no bf16 instructions: factors are rounded to bf16, but no time is saved"
                 ),

@@ -150,6 +150,11 @@ impl Layer {
         }
     }
 
+    /// Returns the layer's matrices.
+    pub fn linears(&mut self) -> [&mut Linear; 4] {
+        [&mut self.qkv, &mut self.attention, &mut self.intermediate, &mut self.output]
+    }
+
     /// Maps `x`, (rows, hidden), to `output` of that size.
     pub fn forward(
         &self,

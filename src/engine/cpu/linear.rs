@@ -1,13 +1,14 @@
 //! Linear layers in flat memory: the ranges of their parameters, and their three products.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::engine::Precision;
 use crate::engine::simd::Simd;
 use crate::model::Layout;
 
 use super::elementwise::Partials;
-use super::gemm::{Matrix, MatrixMut, Output, Threads, product};
+use super::gemm::{Int8Weight, Matrix, MatrixMut, Output, Threads, product};
 use super::kernel_times::Kernel;
 
 /// A linear layer's weight (outputs, inputs) and bias in the flat buffers.
@@ -17,6 +18,8 @@ pub struct Linear {
     pub bias: Range<usize>,
     pub inputs: usize,
     pub outputs: usize,
+    /// The weight in 8 bits, for inference with it.
+    pub int8: Option<Arc<Int8Weight>>,
 }
 
 /// Returns the range of a parameter. The layout must declare it: both come from one declaration.
@@ -41,17 +44,25 @@ impl Linear {
             parts[0].start..parts[N - 1].end
         };
         let (weight, bias) = (join("weight"), join("bias"));
-        Self { outputs: bias.len(), inputs: weight.len() / bias.len(), weight, bias }
+        Self::new(weight, bias)
+    }
+
+    pub fn new(weight: Range<usize>, bias: Range<usize>) -> Self {
+        Self { inputs: weight.len() / bias.len(), outputs: bias.len(), weight, bias, int8: None }
     }
 
     fn matrix<'a>(&self, values: &'a [f32]) -> Matrix<'a> {
         Matrix::new(&values[self.weight.clone()], self.outputs, self.inputs)
     }
 
-    /// `y = x Wᵀ` without the bias, which the next operation adds: (rows, inputs) to (rows, outputs).
+    /// `y = x Wᵀ` without the bias, which the next operation adds: (rows, inputs) to (rows, outputs). With the weight in
+    /// 8 bits, if there is one, in place of `precision`.
     pub fn forward(&self, precision: Precision, values: &[f32], x: &[f32], y: &mut [f32]) {
         let rows = x.len() / self.inputs;
         let _timer = Kernel::ForwardProduct.on_matrices(rows, self.inputs, self.outputs);
+        if let Some(weight) = &self.int8 {
+            return weight.multiply(x, y);
+        }
         let (x, y) = (Matrix::new(x, rows, self.inputs), MatrixMut::new(y, rows, self.outputs));
         let weight = self.matrix(values).t();
         product(y, Output::Overwrite, 1.0, x, weight, Threads::All, precision);

@@ -61,7 +61,7 @@ impl MaskedLm {
             let bias = parameter_range(layout, "cls.predictions.bias");
             Self {
                 norm: NormRanges::find(layout, "cls.predictions.transform.LayerNorm"),
-                output: Linear { inputs: dense.outputs, outputs: bias.len(), weight, bias },
+                output: Linear::new(weight, bias),
                 dense,
             }
         })

@@ -26,13 +26,14 @@ mod optimizer;
 mod run;
 mod workers;
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::optimizer::{Moments, Update};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout};
 use crate::ranks::Ranks;
 
@@ -40,6 +41,7 @@ use self::attention::Scratch;
 pub(crate) use self::dropout::Mask;
 pub(super) use self::elementwise::STRIPE;
 pub use self::gemm::round_to_bf16;
+use self::gemm::Int8Weight;
 pub(crate) use self::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use self::heads::Head;
 use self::kernel_times::Kernel;
@@ -56,8 +58,8 @@ use super::reduction::Reduction;
 use super::simd::Simd;
 use super::state::{Snapshot, State};
 use super::{
-    DistillationScores, DistillationWeights, Engine, HiddenStates, INFERENCE_TOKENS, LossWeights,
-    Precision, PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine,
+    DistillationScores, DistillationWeights, Engine, HiddenStates, INFERENCE_ONLY, INFERENCE_TOKENS,
+    LossWeights, Precision, PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine,
 };
 
 /// Grows a buffer to at least `len` values.
@@ -93,18 +95,22 @@ pub fn measured_peak(precision: Precision) -> f64 {
     let a = vec![0.5; SIZE * SIZE];
     let b = vec![0.25; SIZE * SIZE];
     let mut c = vec![0.0; SIZE * SIZE];
+    let rounded = (precision == Precision::Int8).then(|| Int8Weight::new(Simd::detect(), &b, SIZE));
     let fastest = (0..8)
         .map(|_| {
             let started = std::time::Instant::now();
-            product(
-                MatrixMut::new(&mut c, SIZE, SIZE),
-                Output::Overwrite,
-                1.0,
-                Matrix::new(&a, SIZE, SIZE),
-                Matrix::new(&b, SIZE, SIZE).t(),
-                Threads::All,
-                precision,
-            );
+            match &rounded {
+                Some(weight) => weight.multiply(&a, &mut c),
+                None => product(
+                    MatrixMut::new(&mut c, SIZE, SIZE),
+                    Output::Overwrite,
+                    1.0,
+                    Matrix::new(&a, SIZE, SIZE),
+                    Matrix::new(&b, SIZE, SIZE).t(),
+                    Threads::All,
+                    precision,
+                ),
+            }
             started.elapsed().as_secs_f64()
         })
         .fold(f64::INFINITY, f64::min);
@@ -148,6 +154,17 @@ struct Model {
 }
 
 impl Model {
+    /// Rounds the weights of the layers to 8 bits. Layers that share parameters share these too.
+    fn round_weights(&mut self, simd: Simd, values: &[f32]) {
+        let mut rounded = HashMap::new();
+        for linear in self.layers.iter_mut().flat_map(Layer::linears).chain(&mut self.projection) {
+            let weight = rounded.entry(linear.weight.start).or_insert_with(|| {
+                Arc::new(Int8Weight::new(simd, &values[linear.weight.clone()], linear.inputs))
+            });
+            linear.int8 = Some(Arc::clone(weight));
+        }
+    }
+
     fn masked_lm(&self) -> Result<&MaskedLm> {
         let head = self.masked_lm.as_ref();
         head.ok_or_else(|| super::missing_head("masked-LM"))
@@ -203,12 +220,24 @@ impl CpuEngine {
     /// Computes matrix products in this precision.
     pub fn with_precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
+        self.round_weights();
         self
     }
 
-    /// Returns what multiplies matrices in this precision on this machine: AMX, AVX512-BF16, NEON-BF16 or f32.
+    /// Returns what multiplies matrices in this precision on this machine: AMX, AVX512-BF16, NEON-BF16, f32, or int8 and
+    /// the processor's vector instructions.
     pub fn unit(precision: Precision) -> String {
-        gemm::Unit::detect().of(precision).to_string()
+        match precision {
+            Precision::Int8 => format!("int8 on {}", Simd::detect().name()),
+            _ => gemm::Unit::detect().of(precision).to_string(),
+        }
+    }
+
+    /// Rounds the layers' weights if the precision needs it.
+    fn round_weights(&mut self) {
+        if self.precision == Precision::Int8 {
+            self.model.round_weights(self.simd, &self.state.values);
+        }
     }
 
     /// Stores only each layer's input for the backward pass and recomputes the rest: about a third
@@ -227,6 +256,9 @@ impl CpuEngine {
 
     /// Runs a part of a training step, which adds its gradients to the engine's.
     fn part<R: Send>(&mut self, run: impl FnOnce(&mut Self) -> Result<R> + Send) -> Result<R> {
+        if self.precision == Precision::Int8 {
+            return Err(Error::Usage(INFERENCE_ONLY.into()));
+        }
         self.parts += 1;
         if !self.fixed_order || self.parts == 1 {
             return on_the_pool(|| run(self));
@@ -371,7 +403,9 @@ impl Engine for CpuEngine {
     }
 
     fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
-        self.state.set_values(values)
+        self.state.set_values(values)?;
+        self.round_weights();
+        Ok(())
     }
 
     fn moments(&self) -> Result<Moments> {

@@ -189,7 +189,8 @@ impl From<Setup> for Settings {
     fn from(setup: Setup) -> Self {
         Self {
             element: match setup.precision {
-                Precision::F32 | Precision::Bf16x3 => Element::F32,
+                // Int8 is rejected earlier.
+                Precision::F32 | Precision::Bf16x3 | Precision::Int8 => Element::F32,
                 Precision::Bf16 => Element::Bf16,
                 Precision::F16 => Element::F16,
             },

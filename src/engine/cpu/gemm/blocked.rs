@@ -258,7 +258,7 @@ impl Precision {
     fn parts(self) -> usize {
         match self {
             Self::Bf16x3 => 2,
-            Self::F32 | Self::Bf16 | Self::F16 => 1,
+            Self::F32 | Self::Bf16 | Self::F16 | Self::Int8 => 1,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The engine calls only [`product`]. In f32 it uses the `gemm-f32` crate ([`sgemm`]). In bf16,
 //! [`blocked`] divides the product into blocks, [`pack`] rounds the operands into tiles and a
 //! [`blocked::Kernel`] multiplies those: [`avx512`], [`amx`] or `neon`. [`unit`] detects which of them this
-//! processor has.
+//! processor has. Inference with weights of 8 bits has products of its own ([`int8`]).
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -13,6 +13,7 @@ mod avx512;
 mod blocked;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod check;
+mod int8;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -26,6 +27,7 @@ mod unit;
 
 use crate::engine::Precision;
 
+pub use self::int8::Weight as Int8Weight;
 pub use self::rounding::round as round_to_bf16;
 pub use self::unit::Unit;
 

@@ -57,8 +57,8 @@ impl Unit {
     /// slower at it or has no instructions for it; then rounded operands are multiplied as f32.
     pub fn of(self, precision: Precision) -> Self {
         match (self, precision) {
-            // This engine rejects F16 earlier.
-            (_, Precision::F32 | Precision::F16) => Self::F32,
+            // This engine rejects F16 earlier; products with weights of 8 bits are not made here.
+            (_, Precision::F32 | Precision::F16 | Precision::Int8) => Self::F32,
             // Three products at twice the rate of f32 gain nothing.
             #[cfg(target_arch = "x86_64")]
             (Self::Avx512Bf16(_), Precision::Bf16x3) => Self::F32,
