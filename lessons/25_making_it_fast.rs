@@ -754,6 +754,10 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // `cargo bench --bench ladder` measures the same ladder with MiniLM's size, and `cloze bench infer
     // --size base --batch 8 --seq 384` the forward pass of the paper's base model on this machine.
+    //
+    // One rung more is for answers only: weights rounded to 8 bits, of which a processor multiplies
+    // more at a time. Add `--dtype int8` to that command, and compare. The gradients of training are too
+    // small for such steps.
 
     // %% [markdown]
     // ## Open questions
