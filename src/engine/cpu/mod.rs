@@ -40,8 +40,8 @@ use crate::ranks::Ranks;
 use self::attention::Scratch;
 pub(crate) use self::dropout::Mask;
 pub(super) use self::elementwise::STRIPE;
-pub use self::gemm::round_to_bf16;
 use self::gemm::Int8Weight;
+pub use self::gemm::round_to_bf16;
 pub(crate) use self::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use self::heads::Head;
 use self::kernel_times::Kernel;
@@ -58,8 +58,9 @@ use super::reduction::Reduction;
 use super::simd::Simd;
 use super::state::{Snapshot, State};
 use super::{
-    DistillationScores, DistillationWeights, Engine, HiddenStates, INFERENCE_ONLY, INFERENCE_TOKENS,
-    LossWeights, Precision, PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine,
+    DistillationScores, DistillationWeights, Engine, HiddenStates, INFERENCE_ONLY,
+    INFERENCE_TOKENS, LossWeights, Precision, PretrainingEngine, PretrainingScores, SoftTargets,
+    TaskEngine,
 };
 
 /// Grows a buffer to at least `len` values.

@@ -106,7 +106,8 @@ impl Weight {
                 self.simd.run(
                     #[inline(always)]
                     || {
-                        let lines = x.chunks_exact(self.inputs).zip(rounded.chunks_exact_mut(depth));
+                        let lines =
+                            x.chunks_exact(self.inputs).zip(rounded.chunks_exact_mut(depth));
                         for ((line, rounded), scale) in lines.zip(&mut *scales) {
                             *scale = round(line, rounded);
                         }
@@ -126,10 +127,10 @@ impl Weight {
             let totals = &self.totals[panel * COLUMNS..][..COLUMNS];
             for first in (0..rows).step_by(ROWS) {
                 let mut lines = [&rounded[..0]; ROWS];
-                for index in 0..ROWS {
+                for (index, line) in lines.iter_mut().enumerate() {
                     // Rows beyond the last one are computed and dropped.
                     let row = (first + index).min(rows - 1);
-                    lines[index] = &rounded[row * depth..][..depth];
+                    *line = &rounded[row * depth..][..depth];
                 }
                 let sums = sums(self.simd, lines, weights);
                 for row in first..rows.min(first + ROWS) {
@@ -255,9 +256,9 @@ mod tests {
         let zero = (-low / scale).round_ties_even();
         let x = x.iter().map(|&x| scale * ((f64::from(x) / scale + zero).round_ties_even() - zero));
         let largest = weight.iter().fold(0.0, |largest: f64, &w| largest.max(f64::from(w.abs())));
-        let weight = weight.iter().map(|&w| {
-            largest / 64.0 * (f64::from(w) / largest * 64.0).round_ties_even()
-        });
+        let weight = weight
+            .iter()
+            .map(|&w| largest / 64.0 * (f64::from(w) / largest * 64.0).round_ties_even());
         let products = x.zip(weight).map(|(x, w)| x * w);
         products.fold((0.0, 0.0), |(sum, size), product| (sum + product, size + product.abs()))
     }
