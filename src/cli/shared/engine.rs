@@ -44,7 +44,7 @@ enum Dtype {
     Bf16,
     /// With a scaled loss, on a GPU
     F16,
-    /// Weights of 8 bits, for inference on the CPU: faster than f32 on processors without AVX-512
+    /// Weights of 8 bits, for inference on the CPU: with AVX2 faster than f32
     Int8,
 }
 
