@@ -501,7 +501,7 @@ impl Setup {
         let refused = match backend {
             Backend::Reference if !usual => {
                 "the reference engine computes in f32 and keeps its activations; \
-                 bf16, fast matrix products and recomputing need the backend cpu"
+                 bf16, int8, fast matrix products and recomputing need the backend cpu"
             }
             Backend::Cpu | Backend::Auto if self.precision == Precision::F16 => {
                 "dtype f16 needs a GPU (backend cuda): on the CPU bf16 is the short format"
