@@ -76,7 +76,7 @@ impl Weight {
             factors[output] = if sum.is_finite() { largest / WEIGHT } else { f32::NAN };
             let panel = &mut quads[output / COLUMNS * depth..][..depth];
             for (input, weight) in weights.iter().enumerate() {
-                let rounded = (weight * inverse).round_ties_even() as i8;
+                let rounded = (weight * inverse + NEAREST).to_bits() as i8;
                 panel[input / QUAD][output % COLUMNS][input % QUAD] = rounded;
                 totals[output] += i32::from(rounded);
             }
