@@ -6,7 +6,8 @@
 //! row). The sums of their products are exact in 32 bits.
 //!
 //! `vpmaddubsw` of AVX2 multiplies 32 numbers of 8 bits, but adds pairs of products in 16 bits. They do not overflow
-//! because weights are rounded to -64..=64: a bit less than they could have.
+//! because weights are rounded to -64..=64: a bit less than they could have. `sdot` of ARM64 adds products of 8 bits, both
+//! with a sign, in 32 bits: it takes activations less 128.
 
 use std::cell::Cell;
 
@@ -132,7 +133,7 @@ impl Weight {
                     let row = (first + index).min(rows - 1);
                     *line = &rounded[row * depth..][..depth];
                 }
-                let sums = sums(self.simd, lines, weights);
+                let sums = sums(self.simd, lines, weights, totals);
                 for row in first..rows.min(first + ROWS) {
                     let Scale { factor, zero } = scales[row];
                     let mut values = [0.0; COLUMNS];
@@ -179,20 +180,28 @@ fn round(values: &[f32], rounded: &mut [[u8; QUAD]]) -> Scale {
     Scale { factor: range / STEPS, zero: zero as i32 }
 }
 
-/// Returns the products of some rows with the columns of a panel; all have the same number of quads.
+/// Returns the products of some rows with the columns of a panel; all have the same number of quads. `totals` are the
+/// sums of the columns.
 #[inline(always)]
 fn sums(
     simd: Simd,
     rows: [&[[u8; QUAD]]; ROWS],
     panel: &[[[i8; QUAD]; COLUMNS]],
+    totals: &[i32],
 ) -> [[i32; COLUMNS]; ROWS] {
     #[cfg(target_arch = "x86_64")]
     if let pulp::Arch::V3(_) | pulp::Arch::V4(_) = simd.arch() {
         // SAFETY: both instruction sets include AVX2.
         return unsafe { sums_avx2(rows, panel) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = simd;
+    #[cfg(target_arch = "aarch64")]
+    if let pulp::Arch::Neon(_) = simd.arch()
+        && std::arch::is_aarch64_feature_detected!("dotprod")
+    {
+        // SAFETY: pulp's Neon exists only where the processor has NEON, and `sdot` was found.
+        return unsafe { sums_neon(rows, panel, totals) };
+    }
+    let _ = (simd, totals);
     let mut sums = [[0; COLUMNS]; ROWS];
     for (at, line) in panel.iter().enumerate() {
         for row in 0..ROWS {
@@ -232,6 +241,56 @@ fn sums_avx2(
                 let pairs = _mm256_maddubs_epi16(quad, weights[half]);
                 let quads = _mm256_madd_epi16(pairs, ones);
                 sums[row][half] = _mm256_add_epi32(sums[row][half], quads);
+            }
+        }
+    }
+    // SAFETY: both have the same size, and any bits are values.
+    unsafe { std::mem::transmute(sums) }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn sums_neon(
+    rows: [&[[u8; QUAD]]; ROWS],
+    panel: &[[[i8; QUAD]; COLUMNS]],
+    totals: &[i32],
+) -> [[i32; COLUMNS]; ROWS] {
+    use std::arch::aarch64::*;
+    use std::arch::asm;
+
+    const VECTORS: usize = COLUMNS / 4;
+    let depth = panel.len();
+    for row in rows {
+        assert_eq!(row.len(), depth);
+    }
+    let mut start = [vdupq_n_s32(0); VECTORS];
+    for (start, totals) in start.iter_mut().zip(totals.as_chunks::<4>().0) {
+        // SAFETY: four sums fill a vector.
+        *start = vshlq_n_s32::<7>(unsafe { vld1q_s32(totals.as_ptr()) });
+    }
+    let mut sums = [start; ROWS];
+    for at in 0..depth {
+        let mut weights = [vdupq_n_s8(0); VECTORS];
+        for (part, weights) in weights.iter_mut().enumerate() {
+            // SAFETY: a line has the size of four vectors.
+            *weights = unsafe { vld1q_s8(panel[at].as_ptr().cast::<i8>().add(16 * part)) };
+        }
+        for row in 0..ROWS {
+            // Less 128: the upper bit is the other way round.
+            let quad = u32::from_ne_bytes(rows[row][at]) ^ 0x8080_8080;
+            let quad = vdupq_n_u32(quad);
+            for part in 0..VECTORS {
+                // SAFETY: the instruction, for which Rust has no stable function, only changes the sums.
+                unsafe {
+                    asm!(
+                        "sdot {sums:v}.4s, {weights:v}.16b, {quad:v}.16b",
+                        sums = inout(vreg) sums[row][part],
+                        weights = in(vreg) weights[part],
+                        quad = in(vreg) quad,
+                        options(pure, nomem, nostack, preserves_flags)
+                    );
+                }
             }
         }
     }
