@@ -64,10 +64,8 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::sequences::BatchSize;
     use cloze::eval::{Scores, softmax};
     use cloze::lessons::data;
-    use cloze::lessons::support::finetuning::{Pretrained, larger_model, linear};
-    use cloze::lessons::support::tagging::{
-        self, ChoiceRun, echoed, fine_tune_choices, marked, right_by, words,
-    };
+    use cloze::lessons::support::choices::{self, ChoiceRun, echoed, marked, right_by, words};
+    use cloze::lessons::support::finetuning::{self, Pretrained, larger_model, linear};
     use cloze::model::Part;
     use cloze::model::weights::Model;
     use cloze::prelude::*;
@@ -135,7 +133,7 @@ fn main() -> cloze::lessons::LessonResult {
     let folder: PathBuf = data::folder(data::MODEL)?;
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     // The questions as the crate feeds them: four sequences each, and which of them is right.
-    let held_examples: Examples = tagging::examples(&held_out, &tokenizer)?;
+    let held_examples: Examples = choices::examples(&held_out, &tokenizer)?;
 
     // %%
     check!("16.1", |judge| {
@@ -425,7 +423,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     // All questions; fewer if the lesson is only tested.
     let kept: usize = train.len().min(cloze::lessons::steps(1_000) as usize);
-    let train_examples: Examples = tagging::examples(&train[..kept], &tokenizer)?;
+    let train_examples: Examples = choices::examples(&train[..kept], &tokenizer)?;
 
     /// Fine-tunes the pre-trained model with a new head.
     fn fine_tune(seed: u64, train: &Examples, held_out: &Examples) -> cloze::Result<ChoiceRun> {
@@ -438,7 +436,7 @@ fn main() -> cloze::lessons::LessonResult {
             seed,
             ..Recipe::default()
         };
-        fine_tune_choices(&model, train, held_out, recipe)
+        choices::fine_tune(&model, train, held_out, recipe)
     }
 
     // %%
@@ -482,8 +480,8 @@ fn main() -> cloze::lessons::LessonResult {
     type Change = fn(&[Question]) -> Vec<Question>;
     let kinds: [(&'static str, Change); 2] = [("a mark", marked), ("an echo", echoed)];
     for (name, change) in kinds {
-        let seen = tagging::examples(&change(&train[..kept]), &tokenizer)?;
-        let unseen = tagging::examples(&change(&held_out), &tokenizer)?;
+        let seen = choices::examples(&change(&train[..kept]), &tokenizer)?;
+        let unseen = choices::examples(&change(&held_out), &tokenizer)?;
         let run = fine_tune(1, &seen, &unseen)?;
         report(name, run.right);
         chart = chart.line(name, &run.held_out);
@@ -526,7 +524,7 @@ fn main() -> cloze::lessons::LessonResult {
     .batch(16)
     .learning_rate(rate)
     .build()?;
-    let scores: Scores = tagging::run_live("Choosing endings", &mut tuning)?;
+    let scores: Scores = finetuning::run_live("Choosing endings", &mut tuning)?;
     println!("held-out accuracy {}", scores["accuracy"]);
 
     // %% [markdown]

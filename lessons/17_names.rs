@@ -59,6 +59,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::bad::BadRows;
     use cloze::data::conll::{self, Sentence};
     use cloze::lessons::data;
+    use cloze::lessons::support::finetuning;
     use cloze::lessons::support::tagging::{self, Name, Set, all_names, colours, score};
     use cloze::prelude::*;
     use cloze::tasks::{self, Labels, Options, Task};
@@ -453,7 +454,7 @@ fn main() -> cloze::lessons::LessonResult {
         .batch(16)
         .learning_rate(1e-3)
         .build()?;
-    let scores: cloze::eval::Scores = tagging::run_live("Fine-tuning on names", &mut run)?;
+    let scores: cloze::eval::Scores = finetuning::run_live("Fine-tuning on names", &mut run)?;
     println!(
         "{:.1} % of the tags right, F1 {:.1} %",
         100.0 * scores["accuracy"].as_f64().unwrap_or(f64::NAN),

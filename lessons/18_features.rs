@@ -59,6 +59,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::engine::objective;
     use cloze::features::{self, Combine, Pool};
     use cloze::lessons::data;
+    use cloze::lessons::support::finetuning;
     use cloze::lessons::support::tagging::{
         self, CLASSES, H, Name, Set, TagBatch, Tagger, all_names, colours, fine_tune,
     };
@@ -760,7 +761,7 @@ fn main() -> cloze::lessons::LessonResult {
                     .batch(16)
                     .learning_rate(5e-4)
                     .build()?;
-                println!("F1 {}", tagging::run_live("MiniLM", &mut run)?["f1"]);
+                println!("F1 {}", finetuning::run_live("MiniLM", &mut run)?["f1"]);
                 let trained = std::env::temp_dir().join("cloze-lesson-18");
                 run.save(&trained)?;
                 for name in &TokenClassifier::load(&trained)?.entities(&[text])?[0] {

@@ -14,14 +14,14 @@ use crate::data::{Examples, Packed, Sequences, Targets, bundled};
 use crate::engine::optimizer::Update;
 use crate::engine::{CpuEngine, Engine, TaskEngine, inference, objective};
 use crate::error::{Error, Result};
-use crate::eval::{Metric, best, softmax};
+use crate::eval::{Metric, Scores, best, softmax};
 use crate::hub;
 use crate::model::weights::Model;
 use crate::model::{Bert, Dropout, Rows};
 use crate::tasks::{self, Reading, Role};
 use crate::text::WordPiece;
 use crate::train::finetune::{Settings, TaskReport, TaskStep, gradients};
-use crate::train::{Finetuner, Schedule, Stop};
+use crate::train::{Finetuner, Finetuning, Progress, Schedule, Stop};
 use crate::view::{LineChart, LiveChart};
 
 /// The larger model of the optional cells, by its name on the Hugging Face Hub: 6 layers, 384 wide, 22 million
@@ -546,11 +546,25 @@ pub fn words(text: &str) -> BTreeSet<String> {
     words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
+/// Runs a fine-tuning, and draws a live chart of its loss. Returns the scores on its development file by name.
+///
+/// # Errors
+/// If the training diverges.
+pub fn run_live(name: &str, run: &mut Finetuning) -> Result<Scores> {
+    let mut live = LiveChart::new(LineChart::new(name).axes("step", "loss"));
+    run.run(|progress| {
+        if let Progress::Step { step, loss, .. } = progress {
+            live.push("loss of the batch", *step as f64, *loss);
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::sequences::BatchSize;
     use crate::model::Part;
+    use crate::tasks::{Labels, Options};
     use dfdx::nn::Module;
 
     fn tiny(part: Part) -> (Model, WordPiece) {
@@ -702,5 +716,16 @@ mod tests {
         let [train, dev] = ["train.tsv", "dev.tsv"].map(|file| set("answerable", file));
         let accuracy = overlap_accuracy(&train, &dev).unwrap();
         assert!((50.0..65.0).contains(&accuracy), "{accuracy}");
+    }
+
+    #[test]
+    fn a_live_run_returns_its_scores() {
+        let file = bundled::folder("endings").unwrap().join("val.csv");
+        let task = tasks::open("swag", &Options::default(), Labels::Training(&file)).unwrap();
+        let folder = bundled::folder(bundled::MODEL).unwrap();
+        let builder = Finetuning::builder(task, folder).train(&file).dev(&file).epochs(1);
+        let mut run = builder.learning_rate(1e-9).build().unwrap();
+        let scores = run_live("a test", &mut run).unwrap();
+        assert!((0.0..=1.0).contains(&scores["accuracy"].as_f64().unwrap()));
     }
 }

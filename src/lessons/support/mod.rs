@@ -3,6 +3,7 @@
 
 pub mod attention;
 pub mod basics;
+pub mod choices;
 pub mod finetuning;
 pub mod inside;
 pub mod masked_lm;
