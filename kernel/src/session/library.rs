@@ -37,7 +37,8 @@ pub fn link_beside(template: &Path, sources: &Path, environment: &Environment) -
         return Ok(false);
     };
     // The whole of Cloze is compiled there, with features that cells do not use.
-    let packages = packages(sources, &["--locked"], environment)?;
+    let features = if cfg!(feature = "mpi") { "cloze/mpi" } else { "" };
+    let packages = packages(sources, &["--locked", "--features", features], environment)?;
     Ok(link(&compiled, template, &needed(&packages, "cloze"), environment).is_ok())
 }
 
