@@ -385,9 +385,9 @@ fn real_choices_and_entities_are_learned() {
     assert_eq!(ner["rows"], 1500);
     assert!(number(&ner["dev"]["f1"]) > 0.6, "{ner}");
     // Chance is 0.25.
-    let more = ["--limit", "600", "--epochs", "2", "--lr", "2e-4", "--batch", "16"];
+    let more = ["--limit", "300", "--epochs", "2", "--lr", "2e-4", "--batch", "16"];
     let codah = finetuned(&model, "codah", &data.join("codah"), &more);
-    assert!(number(&codah["dev"]["accuracy"]) > 0.3, "{codah}");
+    assert!(number(&codah["dev"]["accuracy"]) > 0.35, "{codah}");
 }
 
 /// Returns paragraphs that name something at varying positions. If `may_be_empty`, every fourth one names nothing.

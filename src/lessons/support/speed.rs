@@ -115,12 +115,14 @@ pub fn benchmark_page(runs: &[Run], vocabulary: usize) -> Vec<BarChart> {
     charts.into_iter().enumerate().map(chart).collect()
 }
 
-/// Returns the median time in seconds of `rounds` runs of `work`, after one that does not count.
+/// Returns the median time in seconds of `rounds` runs of `work`; if there are several, after one that does not count.
 ///
 /// # Errors
 /// If `work` fails.
 pub fn median_seconds(rounds: u64, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
-    work()?;
+    if rounds > 1 {
+        work()?;
+    }
     let mut seconds = Vec::new();
     for _ in 0..rounds {
         let begun = Instant::now();
