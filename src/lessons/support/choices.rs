@@ -146,8 +146,9 @@ mod tests {
     use crate::data::bad::BadRows;
     use crate::data::bundled;
     use crate::data::choices::read_swag;
+    use crate::lessons::support::variants;
     use crate::model::Part;
-    use crate::tasks::{self, Labels, Options, Reading, Role};
+    use crate::tasks::{self, Labels, Options, Role};
 
     fn questions() -> Vec<Question> {
         let file = bundled::folder("endings").unwrap().join("val.csv");
@@ -165,15 +166,7 @@ mod tests {
         let examples = examples(&questions, &tokenizer).unwrap();
         let file = bundled::folder("endings").unwrap().join("val.csv");
         let task = tasks::open("swag", &Options::default(), Labels::Training(&file)).unwrap();
-        let reading = Reading {
-            wordpiece: &tokenizer,
-            max_len: MAX_LEN,
-            limit: None,
-            split: None,
-            bad: &mut BadRows::refused(),
-            notes: &mut Vec::new(),
-        };
-        let read = task.read(&file, Role::Dev, reading).unwrap();
+        let read = variants::read(&*task, &file, Role::Dev, &tokenizer).unwrap();
         assert_eq!(examples.checksum(), read.examples().checksum());
     }
 

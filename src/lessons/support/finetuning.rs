@@ -1,5 +1,6 @@
 //! Helpers of the lessons on fine-tuning, 12 to 15: they read labelled texts, measure models, draw, fetch a larger
-//! model, and compute the runs with which an answer is compared. Those on spans are in [`spans`](super::spans).
+//! model, and compute the runs with which an answer is compared. Those on spans are in
+//! [`spans`](super::spans). [`run_live`] is for lessons 16 to 18.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};

@@ -457,8 +457,9 @@ mod tests {
     use super::*;
     use crate::data::bundled;
     use crate::data::{Examples, Targets};
+    use crate::lessons::support::variants;
     use crate::model::Part;
-    use crate::tasks::{self, Labels, Options, Reading, Role};
+    use crate::tasks::{self, Labels, Options, Role};
 
     fn tokenizer() -> WordPiece {
         let folder = bundled::folder(bundled::MODEL).unwrap();
@@ -517,15 +518,7 @@ mod tests {
         let file = bundled::folder("names").unwrap().join("valid.txt");
         let set = Set::read(&file, &tokenizer).unwrap();
         let task = tasks::open("ner", &Options::default(), Labels::Training(&file)).unwrap();
-        let reading = Reading {
-            wordpiece: &tokenizer,
-            max_len: MAX_LEN,
-            limit: None,
-            split: None,
-            bad: &mut BadRows::refused(),
-            notes: &mut Vec::new(),
-        };
-        let read = task.read(&file, Role::Train, reading).unwrap();
+        let read = variants::read(&*task, &file, Role::Train, &tokenizer).unwrap();
         let targets = Targets::Rows(set.labels.clone());
         let same = Examples { sequences: set.sequences.clone(), targets };
         assert_eq!(same.checksum(), read.examples().checksum());

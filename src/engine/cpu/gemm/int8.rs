@@ -7,7 +7,7 @@
 //!
 //! `vpmaddubsw` of AVX2 multiplies 32 numbers of 8 bits, but adds pairs of products in 16 bits. They do not overflow
 //! because weights are rounded to -64..=64: a bit less than they could have. `sdot` of ARM64 adds products of 8 bits, both
-//! with a sign, in 32 bits: it takes activations less 128.
+//! with a sign, in 32 bits: it takes activations less 128, and 128 times the sums of the weights are added.
 
 use std::cell::Cell;
 
@@ -264,6 +264,7 @@ fn sums_neon(
     for row in rows {
         assert_eq!(row.len(), depth);
     }
+    // 128 times the sums of the columns: what the products lack because the activations are less 128.
     let mut start = [vdupq_n_s32(0); VECTORS];
     for (start, totals) in start.iter_mut().zip(totals.as_chunks::<4>().0) {
         // SAFETY: four sums fill a vector.
@@ -277,9 +278,8 @@ fn sums_neon(
             *weights = unsafe { vld1q_s8(panel[at].as_ptr().cast::<i8>().add(16 * part)) };
         }
         for row in 0..ROWS {
-            // Less 128: the upper bit is the other way round.
-            let quad = u32::from_ne_bytes(rows[row][at]) ^ 0x8080_8080;
-            let quad = vdupq_n_u32(quad);
+            // A byte with its highest bit flipped is 128 less, read as a signed number.
+            let quad = vdupq_n_u32(u32::from_ne_bytes(rows[row][at]) ^ 0x8080_8080);
             for part in 0..VECTORS {
                 // SAFETY: the instruction, for which Rust has no stable function, only changes the sums.
                 unsafe {
