@@ -6,8 +6,9 @@
 //! row). The sums of their products are exact in 32 bits.
 //!
 //! `vpmaddubsw` of AVX2 multiplies 32 numbers of 8 bits, but adds pairs of products in 16 bits. They do not overflow
-//! because weights are rounded to -64..=64: a bit less than they could have. `sdot` of ARM64 adds products of 8 bits, both
-//! with a sign, in 32 bits: it takes activations less 128, and 128 times the sums of the weights are added.
+//! because weights are rounded to -64..=64: a bit less than they could have. `vpdpbusd` of AVX512-VNNI multiplies 64
+//! numbers and adds the products in 32 bits. So does `sdot` of ARM64, but both its numbers have a sign: it takes
+//! activations less 128, and 128 times the sums of the weights are added.
 
 use std::cell::Cell;
 
@@ -16,10 +17,13 @@ use rayon::prelude::*;
 use super::scratch::{self, Buffer};
 use crate::engine::simd::Simd;
 
-/// Outputs of a panel: two vectors of sums.
+/// Outputs of a panel: two vectors of sums, with AVX-512 one.
 const COLUMNS: usize = 16;
 /// Rows whose sums are in registers at a time: ten vectors, and five others.
 const ROWS: usize = 5;
+/// The same with AVX-512, and the panels that are multiplied at a time: 24 vectors, and five others.
+const WIDE_ROWS: usize = 6;
+const PANELS: usize = 4;
 /// Inputs that are multiplied together.
 const QUAD: usize = 4;
 /// The largest rounded weight: 2 · 64 · 255 fits in 16 bits.
@@ -51,7 +55,7 @@ struct Scale {
 #[derive(Debug)]
 pub struct Weight {
     simd: Simd,
-    /// Panel by panel, of each its quads of inputs in their order; padded with zeros.
+    /// Panel by panel, of each its quads of inputs in their order; padded with zeros to a multiple of [`PANELS`].
     quads: Vec<[[i8; QUAD]; COLUMNS]>,
     /// What a rounded weight is multiplied by, one for each output; padded with zeros.
     factors: Vec<f32>,
@@ -65,7 +69,8 @@ impl Weight {
     /// Rounds a weight, (outputs, inputs).
     pub fn new(simd: Simd, values: &[f32], inputs: usize) -> Self {
         let outputs = values.len() / inputs;
-        let (panels, depth) = (outputs.div_ceil(COLUMNS), inputs.div_ceil(QUAD));
+        let panels = outputs.div_ceil(COLUMNS).next_multiple_of(PANELS);
+        let depth = inputs.div_ceil(QUAD);
         let mut quads = vec![[[0; QUAD]; COLUMNS]; panels * depth];
         let mut factors = vec![0.0; panels * COLUMNS];
         let mut totals = vec![0; panels * COLUMNS];
@@ -90,7 +95,7 @@ impl Weight {
         let rows = x.len() / self.inputs;
         let fit = ROWS_BYTES / (QUAD * self.depth());
         let share = rows.div_ceil(rayon::current_num_threads());
-        let block = fit.min(share).max(1).next_multiple_of(ROWS);
+        let block = fit.min(share).max(1).next_multiple_of(WIDE_ROWS);
         let blocks = x.par_chunks(block * self.inputs).zip(y.par_chunks_mut(block * self.outputs));
         blocks.for_each(|(x, y)| self.multiply_block(x, y));
     }
@@ -112,6 +117,11 @@ impl Weight {
                         for ((line, rounded), scale) in lines.zip(&mut *scales) {
                             *scale = round(line, rounded);
                         }
+                        #[cfg(target_arch = "x86_64")]
+                        if self.simd.is_avx512() && is_x86_feature_detected!("avx512vnni") {
+                            // SAFETY: the processor has the instructions.
+                            return unsafe { self.multiply_vnni(rounded, scales, y) };
+                        }
                         self.multiply_rounded(rounded, scales, y);
                     },
                 );
@@ -122,7 +132,8 @@ impl Weight {
     #[inline(always)]
     fn multiply_rounded(&self, rounded: &[[u8; QUAD]], scales: &[Scale], y: &mut [f32]) {
         let (rows, depth) = (scales.len(), self.depth());
-        for (panel, weights) in self.quads.chunks_exact(depth).enumerate() {
+        let panels = self.quads.chunks_exact(depth).take(self.outputs.div_ceil(COLUMNS));
+        for (panel, weights) in panels.enumerate() {
             let outputs = panel * COLUMNS..self.outputs.min((panel + 1) * COLUMNS);
             let factors = &self.factors[panel * COLUMNS..][..COLUMNS];
             let totals = &self.totals[panel * COLUMNS..][..COLUMNS];
@@ -143,6 +154,67 @@ impl Weight {
                     }
                     let y = &mut y[row * self.outputs..][outputs.clone()];
                     y.copy_from_slice(&values[..y.len()]);
+                }
+            }
+        }
+    }
+
+    /// Like [`multiply_rounded`](Self::multiply_rounded). The sums of several panels stay in registers.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    fn multiply_vnni(&self, rounded: &[[u8; QUAD]], scales: &[Scale], y: &mut [f32]) {
+        use std::arch::x86_64::*;
+
+        let (rows, depth) = (scales.len(), self.depth());
+        for (group, weights) in self.quads.chunks_exact(PANELS * depth).enumerate() {
+            let mut panels = [&weights[..0]; PANELS];
+            for (panel, weights) in panels.iter_mut().zip(weights.chunks_exact(depth)) {
+                *panel = weights;
+            }
+            for first in (0..rows).step_by(WIDE_ROWS) {
+                let mut lines = [&rounded[..0]; WIDE_ROWS];
+                for (index, line) in lines.iter_mut().enumerate() {
+                    // Rows beyond the last one are computed and dropped.
+                    let row = (first + index).min(rows - 1);
+                    *line = &rounded[row * depth..][..depth];
+                }
+                let mut sums = [[_mm512_setzero_si512(); PANELS]; WIDE_ROWS];
+                for at in 0..depth {
+                    let mut weights = [_mm512_setzero_si512(); PANELS];
+                    for (weights, panel) in weights.iter_mut().zip(panels) {
+                        // SAFETY: the weights of a panel's quad have the size of a vector.
+                        *weights = unsafe { _mm512_loadu_si512(panel[at].as_ptr().cast()) };
+                    }
+                    for (sums, line) in sums.iter_mut().zip(lines) {
+                        let quad = _mm512_set1_epi32(i32::from_ne_bytes(line[at]));
+                        for (sums, weights) in sums.iter_mut().zip(weights) {
+                            *sums = _mm512_dpbusd_epi32(*sums, quad, weights);
+                        }
+                    }
+                }
+                for panel in 0..PANELS {
+                    let left = (group * PANELS + panel) * COLUMNS;
+                    let columns = self.outputs.saturating_sub(left).min(COLUMNS);
+                    let (totals, factors) =
+                        (&self.totals[left..][..COLUMNS], &self.factors[left..][..COLUMNS]);
+                    // SAFETY: both have the size of a vector.
+                    let (totals, factors) = unsafe {
+                        (
+                            _mm512_loadu_si512(totals.as_ptr().cast()),
+                            _mm512_loadu_ps(factors.as_ptr()),
+                        )
+                    };
+                    let mask = ((1u32 << columns) - 1) as u16;
+                    for index in 0..WIDE_ROWS.min(if columns == 0 { 0 } else { rows - first }) {
+                        let (row, Scale { factor, zero }) = (first + index, scales[first + index]);
+                        let shift = _mm512_mullo_epi32(_mm512_set1_epi32(zero), totals);
+                        let sums = _mm512_sub_epi32(sums[index][panel], shift);
+                        let factors = _mm512_mul_ps(_mm512_set1_ps(factor), factors);
+                        let values = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), factors);
+                        let y = &mut y[row * self.outputs + left..][..columns];
+                        // SAFETY: as many numbers are written as `y` has.
+                        unsafe { _mm512_mask_storeu_ps(y.as_mut_ptr(), mask, values) };
+                    }
                 }
             }
         }
@@ -324,9 +396,15 @@ mod tests {
 
     #[test]
     fn every_instruction_set_multiplies_the_rounded_factors() {
-        for (rows, inputs, outputs) in
-            [(1, 1, 1), (5, 2, 15), (6, 3, 16), (7, 33, 17), (13, 64, 48), (100, 130, 33)]
-        {
+        for (rows, inputs, outputs) in [
+            (1, 1, 1),
+            (5, 2, 15),
+            (6, 3, 16),
+            (7, 33, 17),
+            (13, 64, 48),
+            (100, 130, 33),
+            (20, 9, 130),
+        ] {
             let (x, weight) = (values(rows * inputs, 1.0), values(outputs * inputs, 2.0));
             for (name, simd) in Simd::all() {
                 let mut y = vec![f32::NAN; rows * outputs];
