@@ -1,5 +1,5 @@
 //! Fills the blanks in texts:
-//! `cargo run --release --example fill_mask -- cloze-tiny "The baker sells [MASK]."`
+//! `cargo run --release --example fill_mask -- cloze-small "The baker sells [MASK]."`
 
 use cloze::FillMask;
 

@@ -1,5 +1,5 @@
 //! Finds the sentence that follows another best:
-//! `cargo run --release --example next_sentence -- cloze-tiny "She opened the door." "It was dark." "Add an egg."`
+//! `cargo run --release --example next_sentence -- cloze-small "She opened the door." "It was dark." "Add an egg."`
 
 use cloze::NextSentence;
 

@@ -70,7 +70,7 @@ fn main() -> cloze::lessons::LessonResult {
     // crate. Its vectors already mean something, so there is something to see in them.
 
     // %%
-    let folder: std::path::PathBuf = data::folder(data::MODEL)?;
+    let folder: std::path::PathBuf = data::folder(data::TINY)?;
     let model: Model = Model::read_all(&folder)?;
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     let dev: Cpu = Cpu::default();
@@ -711,7 +711,7 @@ fn main() -> cloze::lessons::LessonResult {
     // ## On real text
     //
     // Any BERT in Hugging Face's layout opens the same way: put its folder in place of
-    // `data::folder(data::MODEL)?` and its width in place of 128 (768 for BERT-base, `Bert<768, 12,
+    // `data::folder(data::TINY)?` and its width in place of 128 (768 for BERT-base, `Bert<768, 12,
     // 64, 3072, f32, Cpu>`). `cloze features --model DIR --layers 0 --pool none < lines.txt` writes
     // the output of this module for each line of a file.
 

@@ -69,7 +69,7 @@ fn main() -> cloze::lessons::LessonResult {
     // weights in a row add up to 1.
 
     // %%
-    let folder: std::path::PathBuf = data::folder(data::MODEL)?;
+    let folder: std::path::PathBuf = data::folder(data::TINY)?;
     let model: Model = Model::read_all(&folder)?;
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     let dev: Cpu = Cpu::default();

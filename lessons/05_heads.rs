@@ -272,7 +272,7 @@ fn main() -> cloze::lessons::LessonResult {
     // They are those of `cloze-tiny`.
 
     // %%
-    let folder: std::path::PathBuf = data::folder(data::MODEL)?;
+    let folder: std::path::PathBuf = data::folder(data::TINY)?;
     let model: Model = Model::read_all(&folder)?;
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     let dev: Cpu = Cpu::default();
@@ -575,7 +575,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // `cloze attention --model DIR "The animal didn't cross the street because it was too tired."
     // --out view.html` makes the page for any BERT in Hugging Face's layout. In a cell, put that
-    // folder in place of `data::folder(data::MODEL)?` and its sizes into `Bert<…>`.
+    // folder in place of `data::folder(data::TINY)?` and its sizes into `Bert<…>`.
 
     // %% [markdown]
     // ## Open questions

@@ -214,7 +214,7 @@ fn main() -> cloze::lessons::LessonResult {
     /// The crate's encoder layer of this size: 2 heads of 64.
     type TinyLayer = Layer<H, 2, 64, I, f32, Cpu>;
 
-    let folder: std::path::PathBuf = data::folder(data::MODEL)?;
+    let folder: std::path::PathBuf = data::folder(data::TINY)?;
     let model: Model = Model::read_all(&folder)?;
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     let bert: TinyBert = Bert::build(&model.config, &model.layout, &model.values, &dev)?;

@@ -106,7 +106,7 @@ fn main() -> cloze::lessons::LessonResult {
     // natural text: novels and Wikipedia.)
 
     // %%
-    let folder: std::path::PathBuf = data::folder(data::MODEL)?;
+    let folder: std::path::PathBuf = data::folder(data::TINY)?;
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     let (held_out, training): (Vec<Vec<String>>, Vec<Vec<String>>) =
         pretraining::hold_out(&pretraining::documents());

@@ -129,7 +129,7 @@ fn main() -> cloze::lessons::LessonResult {
     type Rows<const N: usize> = Tensor<(usize, Const<N>), f32, Cpu>;
 
     let (folder, whose): (PathBuf, &str) = yours::start()?;
-    // let (folder, whose): (PathBuf, &str) = (data::folder(data::MODEL)?, "cloze-tiny");
+    // let (folder, whose): (PathBuf, &str) = (data::folder(data::TINY)?, "cloze-tiny");
     println!("fine-tuned here: {whose}");
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
 
@@ -594,20 +594,23 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ### A larger model
     //
-    // This cell is optional. all-MiniLM-L6-v2 has 6 layers, 384 numbers wide, and was pre-trained on
-    // far more text. It gets 90 % of the messages right (`lessons/data/README.md`), hardly more than
-    // cloze-tiny. With `DOWNLOAD` set to `true` the cell fetches it from the Hugging Face Hub (91 MB,
-    // once) and trains for about a minute.
+    // Two models are larger than cloze-tiny. `cloze-small` comes with the lessons, has 4 layers, 192
+    // numbers wide, and fills more blanks (44 % where cloze-tiny fills 40 %). all-MiniLM-L6-v2 has 6
+    // layers, 384 numbers wide, and was pre-trained on far more text. They get 86 and 90 % of the
+    // messages right, cloze-tiny 89 %: where single words decide, size buys little. In lesson 13 it
+    // buys more. The cell takes cloze-small. With `DOWNLOAD` set to `true` it fetches MiniLM from the
+    // Hugging Face Hub (91 MB, once) and trains it for about a minute.
 
     // %%
     const DOWNLOAD: bool = false;
     let larger: Pretrained = finetuning::larger_model(DOWNLOAD)?;
     println!("{}", larger.note);
-    if solved!("12.2") && larger.fetched {
+    if solved!("12.2") {
         let messages = Split::read("text,label", &spam, &larger.wordpiece, limit)?;
         let model = with_head(&larger.folder, 1)?;
         // A larger model needs a smaller learning rate.
-        let (_, epochs) = fine_tune(&model, &messages, &recipe_of(1, 3, 1e-4), train_epoch)?;
+        let rate = if larger.fetched { 1e-4 } else { 5e-4 };
+        let (_, epochs) = fine_tune(&model, &messages, &recipe_of(1, 3, rate), train_epoch)?;
         println!("{}", epochs[2]);
     }
 
@@ -706,7 +709,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ## Expected numbers
     //
-    // These are for cloze-tiny, but the last.
+    // These are for cloze-tiny, but the last two.
     //
     // - the filter after five epochs: 89 % right, F1 0.857, MCC 0.769;
     // - with 32, 64, 128 and 300 rows: 74, 83, 89 and 88 % from the pre-trained encoder, 60, 76, 78 and
@@ -714,6 +717,7 @@ fn main() -> cloze::lessons::LessonResult {
     // - by learning rate, from 5e-5 to 3e-2: 83.5, 87.5, 90, 83.5 and 50 %;
     // - 20 epochs: a held-out loss of 0.37 after the first, 0.73 at the end;
     // - the three messages: 99, 0 and 99 % spam before your rows, 1, 99 and 100 % with them.
+    // - cloze-small after three epochs: 86 % right, with a held-out loss of 0.32;
     // - the same filter from a BERT that has read only the generated stories: 75 to 85 %. Its vocabulary
     //   cuts most words of these messages into single letters.
     //

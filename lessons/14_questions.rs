@@ -88,7 +88,7 @@ fn main() -> cloze::lessons::LessonResult {
     // else, so nobody can know the answers beforehand. Here are the first paragraph and its questions:
 
     // %%
-    let folder: PathBuf = data::folder(data::MODEL)?;
+    let folder: PathBuf = data::folder(data::TINY)?;
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     let questions: PathBuf = data::folder("questions")?;
     let train: Squad = Squad::read(&questions.join("train-v2.0.json"), Misplaced::Refuse)?;

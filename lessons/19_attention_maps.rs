@@ -66,7 +66,7 @@ fn main() -> cloze::lessons::LessonResult {
     // enough that you can look at all of it. Here it reads two sentences:
 
     // %%
-    let folder: std::path::PathBuf = data::folder(data::MODEL)?;
+    let folder: std::path::PathBuf = data::folder(data::TINY)?;
     let model: Model = Model::read_all(&folder)?;
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     let special: SpecialIds = tokenizer.special();

@@ -59,7 +59,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::view::Scatter;
 
     // %%
-    let folder: std::path::PathBuf = data::folder(data::MODEL)?;
+    let folder: std::path::PathBuf = data::folder(data::TINY)?;
     let model: Model = Model::read_all(&folder)?;
     let tokenizer: WordPiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     let mut engine: CpuEngine = CpuEngine::new(&model.config, &model.layout, model.values.clone())?;

@@ -8,15 +8,15 @@
 //! use cloze::FillMask;
 //!
 //! # fn main() -> cloze::Result<()> {
-//! let model = FillMask::load("cloze-tiny")?;
+//! let model = FillMask::load("cloze-small")?;
 //! let answers = model.top(&["She opened the [MASK] and went in."], 3)?;
 //! let tokens: Vec<&str> = answers[0][0].iter().map(|guess| guess.token.as_str()).collect();
-//! assert_eq!(tokens, ["door", "room", "table"]);
+//! assert_eq!(tokens, ["door", "room", "window"]);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! `cloze-tiny` is a small model that comes with Cloze. `load` takes a model folder, or the name of a model on the
+//! `cloze-small` is a small model that comes with Cloze. `load` takes a model folder, or the name of a model on the
 //! Hugging Face Hub, such as `google-bert/bert-base-uncased`.
 //!
 //! | task | type | answer |

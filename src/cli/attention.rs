@@ -10,7 +10,7 @@ use crate::cli::shared::stdio::say;
 use crate::error::Result;
 use crate::features;
 use crate::hub;
-use crate::lessons::data::MODEL;
+use crate::lessons::data::SMALL;
 use crate::model::Part;
 use crate::note;
 use crate::predict::Loaded;
@@ -19,7 +19,7 @@ use crate::view::attention::{AttentionView, View};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Model folder, or the name of one on the Hub
-    #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
+    #[arg(long, default_value = SMALL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// The text, or the first of two
     a: String,

@@ -14,14 +14,14 @@ use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::features::{Combine, Pool, Settings, Vectors, parse_layers};
 use crate::files::Output;
-use crate::lessons::data::MODEL;
+use crate::lessons::data::SMALL;
 use crate::note;
 use crate::predict::Embedder;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Model folder, or the name of one on the Hub
-    #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
+    #[arg(long, default_value = SMALL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Layer, or first and last of several, counted as in Python: 0 is the embeddings, -1 the last layer
     #[arg(long, default_value = "-1", value_name = "N|N..M", allow_hyphen_values = true)]

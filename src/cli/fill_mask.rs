@@ -8,13 +8,13 @@ use crate::cli::shared::checks::at_least_one;
 use crate::cli::shared::stdio::say;
 use crate::engine::Backend;
 use crate::error::Result;
-use crate::lessons::data::MODEL;
+use crate::lessons::data::SMALL;
 use crate::predict::FillMask;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Model folder with a masked-LM head, or the name of one on the Hub
-    #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
+    #[arg(long, default_value = SMALL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Text with one or more [MASK]
     text: String,

@@ -7,13 +7,13 @@ use serde_json::json;
 use crate::cli::shared::stdio::say;
 use crate::engine::Backend;
 use crate::error::Result;
-use crate::lessons::data::MODEL;
+use crate::lessons::data::SMALL;
 use crate::predict::NextSentence;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Model folder with a next-sentence head, or the name of one on the Hub
-    #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
+    #[arg(long, default_value = SMALL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// The first text
     a: String,

@@ -6,7 +6,7 @@ use crate::cli::shared::checks::refuse;
 use crate::cli::shared::stdio::say;
 use crate::error::Result;
 use crate::files::write_atomic;
-use crate::lessons::data::MODEL;
+use crate::lessons::data::TINY;
 use crate::lessons::{FollowToken, Picture};
 
 /// The name of the page that follows a token.
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 impl Token {
     fn page(&self) -> Result<String> {
-        let model = self.model.clone().unwrap_or_else(|| MODEL.into());
+        let model = self.model.clone().unwrap_or_else(|| TINY.into());
         let text = self.text.as_deref().unwrap_or("He opened the [MASK].");
         let page = FollowToken::load(model, text, self.answer.as_deref())?;
         Ok(match self.after {

@@ -1,5 +1,5 @@
-//! The small labelled data sets of the lessons and `cloze-tiny`, a small model, all made for Cloze. They
-//! are part of the library, so an installed `cloze` has them without a checkout or a network. Commands
+//! The small labelled data sets of the lessons and two small models, `cloze-tiny` and `cloze-small`, all made for
+//! Cloze. They are part of the library, so an installed `cloze` has them without a checkout or a network. Commands
 //! take folders, so the files are written to the user's cache.
 
 use std::path::{Path, PathBuf};
@@ -10,8 +10,11 @@ use flate2::Crc;
 use crate::error::{Error, Result};
 use crate::files::{create_folder, write_atomic};
 
+/// The model of most lessons: it is trained further within seconds.
+pub const TINY: &str = "cloze-tiny";
+
 /// The model that commands use if none is named.
-pub const MODEL: &str = "cloze-tiny";
+pub const SMALL: &str = "cloze-small";
 
 /// A file's name and its bytes.
 type File = (&'static str, &'static [u8]);
@@ -26,17 +29,26 @@ macro_rules! folder {
 }
 
 /// Every folder of `lessons/data` with its files.
-const FOLDERS: [(&str, &[File]); 6] = [
+const FOLDERS: [(&str, &[File]); 7] = [
     folder!("spam": "train.tsv" "dev.tsv"),
     folder!("answerable": "train.tsv" "dev.tsv"),
     folder!("endings": "train.csv" "val.csv"),
     folder!("names": "train.txt" "valid.txt"),
     folder!("questions": "train-v2.0.json" "dev-v2.0.json"),
     folder!("cloze-tiny": "config.json" "model.safetensors" "vocab.txt" "tokenizer_config.json" "README.md"),
+    folder!("cloze-small": "config.json" "model.safetensors" "vocab.txt" "tokenizer_config.json" "README.md"),
 ];
 
-/// Returns the folder of a data set or of the model in the user's cache: `spam`, `answerable`,
-/// `endings`, `names`, `questions` or `cloze-tiny`. Writes files that are missing there.
+/// Returns the folder of a model if `name` is [`TINY`] or [`SMALL`].
+///
+/// # Errors
+/// If the cache can't be written.
+pub fn model(name: &Path) -> Option<Result<PathBuf>> {
+    [TINY, SMALL].into_iter().find(|known| name == Path::new(known)).map(folder)
+}
+
+/// Returns the folder of a data set or of a model in the user's cache: `spam`, `answerable`, `endings`, `names`,
+/// `questions`, `cloze-tiny` or `cloze-small`. Writes files that are missing there.
 ///
 /// # Errors
 /// If there is no such set, or the cache can't be written.

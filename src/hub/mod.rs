@@ -24,15 +24,15 @@ pub use push::{ModelFile, Push, Pushed, files_of_model, push};
 /// A model's name, for messages that ask for one.
 const EXAMPLE: &str = "google-bert/bert-base-uncased";
 
-/// Returns the folder of a model. `model` is a folder, the name of the [bundled model](bundled::MODEL),
+/// Returns the folder of a model. `model` is a folder, the name of a [bundled model](bundled::model),
 /// or a model's name on the Hub, `org/name` or `org/name@revision`; files that the cache lacks are
 /// downloaded.
 pub fn folder_of(model: &Path) -> Result<PathBuf> {
     if model.is_dir() {
         return Ok(model.to_path_buf());
     }
-    if model == Path::new(bundled::MODEL) {
-        return bundled::folder(bundled::MODEL);
+    if let Some(folder) = bundled::model(model) {
+        return folder;
     }
     let shown = model.display();
     if model.exists() {

@@ -20,7 +20,7 @@ use super::{Builder, Open, loading};
 /// ```
 /// use cloze::Embedder;
 ///
-/// let model = Embedder::load("cloze-tiny")?;
+/// let model = Embedder::load("cloze-small")?;
 /// let vectors = model.embed(&["A cat sat on the mat.", "Interest rates rose."])?;
 /// assert_eq!((vectors.len(), vectors[0].len()), (2, model.width()));
 /// # Ok::<(), cloze::Error>(())

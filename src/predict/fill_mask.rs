@@ -24,7 +24,7 @@ const BATCH_TOKENS: usize = 1024;
 /// ```
 /// use cloze::FillMask;
 ///
-/// let model = FillMask::load("cloze-tiny")?;
+/// let model = FillMask::load("cloze-small")?;
 /// let answers = model.top(&["The baker sells [MASK] and [MASK]."], 3)?;
 /// assert_eq!(answers[0].len(), 2); // blanks
 /// assert_eq!(answers[0][0].len(), 3); // guesses, the most probable first

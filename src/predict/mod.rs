@@ -46,7 +46,7 @@ pub use token_classifier::{Entity, TokenClassifier};
 /// ```
 /// use cloze::{Backend, FillMask};
 ///
-/// let model = FillMask::builder("cloze-tiny").backend(Backend::Cpu).threads(1).load()?;
+/// let model = FillMask::builder("cloze-small").backend(Backend::Cpu).threads(1).load()?;
 /// # Ok::<(), cloze::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -134,7 +134,7 @@ macro_rules! loading {
     ($type:ident) => {
         impl $type {
             /// Loads the model in a folder, or with the feature `hub` the one with that name on the Hugging Face
-            /// Hub. `cloze-tiny` is a small model for tests, which comes with Cloze.
+            /// Hub. `cloze-small` and the smaller `cloze-tiny` come with Cloze.
             ///
             /// # Errors
             /// If there is no such model, it lacks the head, or one of its files is damaged.

@@ -18,7 +18,7 @@ use super::{Builder, Open, loading};
 /// ```
 /// use cloze::NextSentence;
 ///
-/// let model = NextSentence::load("cloze-tiny")?;
+/// let model = NextSentence::load("cloze-small")?;
 /// let pairs = [("She opened the door.", "It was dark inside."), ("She opened the door.", "Add the eggs.")];
 /// let probabilities = model.probabilities(&pairs)?;
 /// assert_eq!(probabilities.len(), 2);

@@ -275,7 +275,7 @@ class PicturesTest(WithPages):
 
     def test_the_page_that_follows_a_token_has_the_model_s_numbers(self):
         page = self.opened("token")
-        attention = json.loads(cloze("attention", TEXT, "--json"))
+        attention = json.loads(cloze("attention", TEXT, "--model", "cloze-tiny", "--json"))
         stages = page.locator(".stage")
         expect(stages).to_have_count(13)
         pieces = page.locator("#stage-02 tbody tr")
@@ -291,12 +291,14 @@ class PicturesTest(WithPages):
         page.get_by_role("button", name="next Head").press("Enter")
         self.near(self.column(weights, 2), attention["weights"][1][1][2], 1e-4)
         # The vector after the last layer, as `cloze features` prints it.
-        features = json.loads(cloze("features", "--pool", "none", "--layers", "-1", stdin=f"{TEXT}\n"))
+        asked = ["features", "--model", "cloze-tiny", "--pool", "none", "--layers", "-1"]
+        features = json.loads(cloze(*asked, stdin=f"{TEXT}\n"))
         self.slide(page, "Number", 17)
         last = page.locator("#stage-06 .vectors").last.locator("tr").last.locator("data")
         self.assertAlmostEqual(float(last.get_attribute("value")), features["vectors"][2][17], delta=1e-4)
         # Softmax and loss, as `cloze fill-mask` has them.
-        guesses = json.loads(cloze("fill-mask", TEXT, "--top-k", "8000", "--json"))["masks"][0]
+        asked = ["fill-mask", TEXT, "--model", "cloze-tiny", "--top-k", "8000", "--json"]
+        guesses = json.loads(cloze(*asked))["masks"][0]
         shares = {guess["token"]: guess["probability"] for guess in guesses}
         rows = page.locator("#stage-07 table:not(.vectors) tbody tr")
         self.assertEqual(rows.locator("th").all_inner_texts()[:8], [guess["token"] for guess in guesses[:8]])

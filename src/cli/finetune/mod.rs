@@ -27,7 +27,7 @@ use crate::data::split::Split;
 use crate::engine::Numerics;
 use crate::error::Result;
 use crate::hub::{self, Part as SetPart};
-use crate::lessons::data::MODEL;
+use crate::lessons::data::SMALL;
 use crate::model::Part;
 use crate::model::weights::{self, Model, wordpiece_of};
 use crate::note;
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SHARE", conflicts_with = "dev")]
     split: Option<f64>,
     /// Folder of the pre-trained model, or the name of one on the Hub
-    #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
+    #[arg(long, default_value = SMALL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Folder for the fine-tuned model
     #[arg(long, value_name = "DIR")]

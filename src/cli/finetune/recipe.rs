@@ -41,8 +41,8 @@ pub(super) struct RecipeArgs {
     /// Tokens a step, instead of a number of rows
     #[arg(long, value_name = "N", conflicts_with = "batch")]
     batch_tokens: Option<usize>,
-    /// Highest learning rate, reached after the warm-up [default: by the model's width: 1e-3 below 256,
-    /// 1e-4 below 512, 5e-5 below 1024, else 2e-5; with --frozen 1e-3]
+    /// Highest learning rate, reached after the warm-up [default: by the model's width: 1e-3 below 160,
+    /// 5e-4 below 256, 1e-4 below 512, 5e-5 below 1024, else 2e-5; with --frozen 1e-3]
     #[arg(long, value_name = "RATE")]
     lr: Option<f64>,
     /// Try several learning rates and use the best on the development data: those given, or four that
@@ -98,7 +98,8 @@ fn whole_epochs(text: &str) -> std::result::Result<u32, String> {
 /// Returns the learning rate that suits a model of this width.
 fn usual_rate(width: usize) -> f64 {
     match width {
-        0..256 => 1e-3,
+        0..160 => 1e-3,
+        160..256 => 5e-4,
         256..512 => 1e-4,
         512..1024 => 5e-5,
         _ => 2e-5,

@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_the_page_adds_up_is_what_the_engine_computes() {
-        let folder = bundled::folder(bundled::MODEL).unwrap();
+        let folder = bundled::folder(bundled::TINY).unwrap();
         let model = Model::read_all(&folder).unwrap();
         let wordpiece = wordpiece_of(&folder, &model).unwrap();
         let blank = Blank::of(&wordpiece, "The baker sells [MASK].").unwrap();

@@ -535,7 +535,7 @@ mod tests {
 
     #[test]
     fn the_crate_s_modules_are_called_as_in_a_forward_pass() {
-        let folder = data::folder(data::MODEL).unwrap();
+        let folder = data::folder(data::TINY).unwrap();
         let model = Model::read_all(&folder).unwrap();
         let tokenizer = WordPiece::from_file(&WordPiece::file_in(&folder), None).unwrap();
         let bert: Bert<128, 2, 64, 512, f32, Cpu> =

@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn tokenizer() -> WordPiece {
-        let folder = bundled::folder(bundled::MODEL).unwrap();
+        let folder = bundled::folder(bundled::TINY).unwrap();
         WordPiece::from_file(&WordPiece::file_in(&folder), None).unwrap()
     }
 
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_run_measures_after_each_epoch() {
-        let folder = bundled::folder(bundled::MODEL).unwrap();
+        let folder = bundled::folder(bundled::TINY).unwrap();
         let model = Model::read(&folder, &Part::MultipleChoice.with_encoder(), Some(1)).unwrap();
         let data = examples(&questions()[..4], &tokenizer()).unwrap();
         let recipe = Settings { epochs: 2, ..Settings::default() };

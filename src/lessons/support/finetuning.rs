@@ -39,31 +39,31 @@ pub struct Pretrained {
     pub folder: PathBuf,
     /// Its tokenizer.
     pub wordpiece: WordPiece,
-    /// Whether it is [`LARGER`], not cloze-tiny.
+    /// Whether it is [`LARGER`], not cloze-small.
     pub fetched: bool,
     /// Which model it is, and why, in a sentence.
     pub note: String,
 }
 
-/// Returns [`LARGER`] if `download` is true and the model is in the cache or can be fetched, otherwise cloze-tiny.
+/// Returns [`LARGER`] if `download` is true and the model is in the cache or can be fetched, otherwise cloze-small.
 ///
 /// # Errors
 /// If the files of the model can't be read.
 pub fn larger_model(download: bool) -> Result<Pretrained> {
     if !download {
-        return pretrained(None, "This is cloze-tiny: `DOWNLOAD` is false.".into());
+        return pretrained(None, "This is cloze-small: `DOWNLOAD` is false.".into());
     }
     match hub::folder_of(Path::new(LARGER)) {
         Ok(folder) => pretrained(Some(folder), format!("This is {LARGER}.")),
         Err(error) => {
-            pretrained(None, format!("This is cloze-tiny, because {LARGER} is not here: {error}."))
+            pretrained(None, format!("This is cloze-small, because {LARGER} is not here: {error}."))
         }
     }
 }
 
 fn pretrained(folder: Option<PathBuf>, note: String) -> Result<Pretrained> {
     let fetched = folder.is_some();
-    let folder = folder.map_or_else(|| bundled::folder(bundled::MODEL), Ok)?;
+    let folder = folder.map_or_else(|| bundled::folder(bundled::SMALL), Ok)?;
     let wordpiece = WordPiece::from_file(&WordPiece::file_in(&folder), None)?;
     Ok(Pretrained { folder, wordpiece, fetched, note })
 }
@@ -569,9 +569,19 @@ mod tests {
     use dfdx::nn::Module;
 
     fn tiny(part: Part) -> (Model, WordPiece) {
-        let Pretrained { folder, wordpiece, fetched, note } = larger_model(false).unwrap();
-        assert!(!fetched && note.contains("cloze-tiny"), "{note}");
+        let folder = bundled::folder(bundled::TINY).unwrap();
+        let wordpiece = WordPiece::from_file(&WordPiece::file_in(&folder), None).unwrap();
         (Model::read(&folder, &part.with_encoder(), Some(1)).unwrap(), wordpiece)
+    }
+
+    #[test]
+    fn the_larger_model_is_cloze_small_if_nothing_may_be_fetched() {
+        let Pretrained { folder, wordpiece, fetched, note } = larger_model(false).unwrap();
+        assert!(!fetched && note.contains("cloze-small"), "{note}");
+        let model = Model::read(&folder, &Part::SequenceClassifier(2).with_encoder(), Some(1));
+        let config = model.unwrap().config;
+        assert!(config.hidden_size > H);
+        assert_eq!(config.vocab_size, wordpiece.vocab_size());
     }
 
     fn engine(model: &Model) -> CpuEngine {
@@ -723,7 +733,7 @@ mod tests {
     fn a_live_run_returns_its_scores() {
         let file = bundled::folder("endings").unwrap().join("val.csv");
         let task = tasks::open("swag", &Options::default(), Labels::Training(&file)).unwrap();
-        let folder = bundled::folder(bundled::MODEL).unwrap();
+        let folder = bundled::folder(bundled::TINY).unwrap();
         let builder = Finetuning::builder(task, folder).train(&file).dev(&file).epochs(1);
         let mut run = builder.learning_rate(1e-9).build().unwrap();
         let scores = run_live("a test", &mut run).unwrap();

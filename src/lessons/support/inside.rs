@@ -467,7 +467,7 @@ mod tests {
     use super::*;
 
     fn tiny() -> (Model, WordPiece) {
-        let folder = bundled::folder(bundled::MODEL).unwrap();
+        let folder = bundled::folder(bundled::TINY).unwrap();
         let tokenizer = WordPiece::from_file(&WordPiece::file_in(&folder), None).unwrap();
         (Model::read_all(&folder).unwrap(), tokenizer)
     }

@@ -153,7 +153,6 @@ mod tests {
     use crate::data::bundled;
     use crate::data::squad::{Misplaced, WindowOptions};
     use crate::engine::CpuEngine;
-    use crate::lessons::support::finetuning::{Pretrained, larger_model};
     use crate::model::Part;
     use crate::model::weights::Model;
 
@@ -167,7 +166,8 @@ mod tests {
 
     #[test]
     fn questions_are_answered_scored_and_exchanged() {
-        let Pretrained { folder, wordpiece, .. } = larger_model(false).unwrap();
+        let folder = bundled::folder(bundled::TINY).unwrap();
+        let wordpiece = WordPiece::from_file(&WordPiece::file_in(&folder), None).unwrap();
         let model = Model::read(&folder, &Part::Span.with_encoder(), Some(1)).unwrap();
         let mut engine = CpuEngine::new(&model.config, &model.layout, model.values).unwrap();
         let file = bundled::folder("questions").unwrap().join("dev-v2.0.json");

@@ -462,7 +462,7 @@ mod tests {
     use crate::tasks::{self, Labels, Options, Role};
 
     fn tokenizer() -> WordPiece {
-        let folder = bundled::folder(bundled::MODEL).unwrap();
+        let folder = bundled::folder(bundled::TINY).unwrap();
         WordPiece::from_file(&WordPiece::file_in(&folder), None).unwrap()
     }
 
@@ -571,7 +571,7 @@ mod tests {
 
     #[test]
     fn a_tagger_is_trained_by_the_given_step() {
-        let folder = bundled::folder(bundled::MODEL).unwrap();
+        let folder = bundled::folder(bundled::TINY).unwrap();
         let model = Model::read(&folder, &[Part::Encoder], None).unwrap();
         let mut set = Set::of_text("Porto won", &tokenizer()).unwrap();
         let mut engine =
@@ -594,7 +594,7 @@ mod tests {
 
     #[test]
     fn an_update_changes_the_head_and_the_encoder() {
-        let folder = bundled::folder(bundled::MODEL).unwrap();
+        let folder = bundled::folder(bundled::TINY).unwrap();
         let model = Model::read(&folder, &[Part::Encoder], None).unwrap();
         let set = Set::of_text("Porto won", &tokenizer()).unwrap();
         let mut tagger = Tagger::new(&model, &model.values, 0.02).unwrap();

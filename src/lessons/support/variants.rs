@@ -581,7 +581,7 @@ mod tests {
     #[test]
     fn a_model_is_fine_tuned_on_the_spam_set() {
         let set = crate::lessons::data::folder("spam").unwrap();
-        let base = crate::lessons::data::folder(crate::lessons::data::MODEL).unwrap();
+        let base = crate::lessons::data::folder(crate::lessons::data::TINY).unwrap();
         let file = set.join("dev.tsv");
         let tokenizer = WordPiece::from_file(&WordPiece::file_in(&base), None).unwrap();
         let task = crate::tasks::your_own("text,label", &file).unwrap();

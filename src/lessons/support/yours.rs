@@ -114,7 +114,7 @@ pub fn start() -> Result<(PathBuf, &'static str)> {
             }
         }
     }
-    Ok((bundled::folder(bundled::MODEL)?, "cloze-tiny"))
+    Ok((bundled::folder(bundled::TINY)?, "cloze-tiny"))
 }
 
 #[cfg(test)]
