@@ -1,4 +1,4 @@
-"""Runs the tests of this folder, two classes at a time, and prints what each took.
+"""Runs the tests of this folder, three classes at a time, and prints what each took.
 
     python tests/jupyter/parallel.py [PATTERN]
 
@@ -16,7 +16,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-AT_ONCE = 2
+AT_ONCE = 3
 # A class in which nothing happens for this many seconds is ended, so that the others still report.
 PATIENCE = 1800
 
