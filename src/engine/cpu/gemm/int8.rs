@@ -194,7 +194,10 @@ impl Weight {
                 }
                 for panel in 0..PANELS {
                     let left = (group * PANELS + panel) * COLUMNS;
-                    let columns = self.outputs.saturating_sub(left).min(COLUMNS);
+                    if left >= self.outputs {
+                        break;
+                    }
+                    let columns = COLUMNS.min(self.outputs - left);
                     let (totals, factors) =
                         (&self.totals[left..][..COLUMNS], &self.factors[left..][..COLUMNS]);
                     // SAFETY: both have the size of a vector.
@@ -205,7 +208,7 @@ impl Weight {
                         )
                     };
                     let mask = ((1u32 << columns) - 1) as u16;
-                    for index in 0..WIDE_ROWS.min(if columns == 0 { 0 } else { rows - first }) {
+                    for index in 0..WIDE_ROWS.min(rows - first) {
                         let (row, Scale { factor, zero }) = (first + index, scales[first + index]);
                         let shift = _mm512_mullo_epi32(_mm512_set1_epi32(zero), totals);
                         let sums = _mm512_sub_epi32(sums[index][panel], shift);
