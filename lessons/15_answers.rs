@@ -643,7 +643,7 @@ fn main() -> cloze::lessons::LessonResult {
     // was pre-trained on far more text. The next cell is optional. Set `DOWNLOAD` to `true`, and the crate
     // fetches the model from the Hugging Face Hub, 91 MB, into the cache that Python's `huggingface_hub`
     // uses too. Training takes one to four minutes on two cores. With `false`, or without a network, the
-    // cell trains `cloze-small`, of 4 layers, 192 numbers wide, which takes about 20 seconds.
+    // cell trains `cloze-small`, of 4 layers, 192 numbers wide, which takes less than half a minute.
     //
     // `Finetuning` does in one call what lessons 14 and 15 did: it cuts windows, trains, searches spans,
     // chooses a threshold and scores.
@@ -682,9 +682,8 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // MiniLM reaches an F1 of 48 % with the best threshold, against 19 % for silence and 20 to 21 % for
     // cloze-tiny and cloze-small (`lessons/data/README.md`), with no more code and no more questions: its
-    // pre-training taught it to relate one text to another. cloze-small compares two texts in lesson 13,
-    // but 233 questions don't teach it where an answer stands. The paper's models learned from the 87,599 questions of
-    // SQuAD.
+    // pre-training taught it to relate one text to another. The paper's models learned from the 87,599
+    // questions of SQuAD.
     //
     // Ask your model about a paragraph of your own. An empty answer means that it found none.
 

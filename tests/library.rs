@@ -109,6 +109,20 @@ fn blanks_are_filled_as_by_the_command_in_the_order_of_the_texts() {
 }
 
 #[test]
+fn a_command_without_a_model_takes_cloze_small() {
+    for (command, texts) in [
+        ("fill-mask", &["The baker sells [MASK]."][..]),
+        ("nsp", &["The baker opened the shop.", "A customer came in."]),
+    ] {
+        let answer =
+            |model: &[&str]| json(&succeeds([&[command, "--json"], model, texts].concat()));
+        let unnamed = answer(&[]);
+        assert_eq!(unnamed, answer(&["--model", "cloze-small"]), "{command}");
+        assert_ne!(unnamed, answer(&["--model", TINY]), "{command}");
+    }
+}
+
+#[test]
 fn pairs_are_judged_as_by_the_command() {
     let pairs = [
         ("The baker opened the shop.", "A customer came in."),

@@ -10,7 +10,7 @@ use flate2::Crc;
 use crate::error::{Error, Result};
 use crate::files::{create_folder, write_atomic};
 
-/// The model of most lessons: it is trained further within seconds.
+/// The model of most lessons, which is fine-tuned within seconds.
 pub const TINY: &str = "cloze-tiny";
 
 /// The model that commands use if none is named.

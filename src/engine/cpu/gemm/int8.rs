@@ -55,6 +55,8 @@ struct Scale {
 #[derive(Debug)]
 pub struct Weight {
     simd: Simd,
+    /// Whether the processor has AVX512-VNNI, and may use it.
+    wide: bool,
     /// Panel by panel, of each its quads of inputs in their order; padded with zeros to a multiple of [`PANELS`].
     quads: Vec<[[i8; QUAD]; COLUMNS]>,
     /// What a rounded weight is multiplied by, one for each output; padded with zeros.
@@ -87,7 +89,7 @@ impl Weight {
                 totals[output] += i32::from(rounded);
             }
         }
-        Self { simd, quads, factors, totals, inputs, outputs }
+        Self { simd, wide: has_vnni(simd), quads, factors, totals, inputs, outputs }
     }
 
     /// `y = x Wᵀ`: (rows, inputs) to (rows, outputs).
@@ -95,7 +97,8 @@ impl Weight {
         let rows = x.len() / self.inputs;
         let fit = ROWS_BYTES / (QUAD * self.depth());
         let share = rows.div_ceil(rayon::current_num_threads());
-        let block = fit.min(share).max(1).next_multiple_of(WIDE_ROWS);
+        let together = if self.wide { WIDE_ROWS } else { ROWS };
+        let block = fit.min(share).max(1).next_multiple_of(together);
         let blocks = x.par_chunks(block * self.inputs).zip(y.par_chunks_mut(block * self.outputs));
         blocks.for_each(|(x, y)| self.multiply_block(x, y));
     }
@@ -118,7 +121,7 @@ impl Weight {
                             *scale = round(line, rounded);
                         }
                         #[cfg(target_arch = "x86_64")]
-                        if self.simd.is_avx512() && is_x86_feature_detected!("avx512vnni") {
+                        if self.wide {
                             // SAFETY: the processor has the instructions.
                             return unsafe { self.multiply_vnni(rounded, scales, y) };
                         }
@@ -222,6 +225,14 @@ impl Weight {
             }
         }
     }
+}
+
+fn has_vnni(simd: Simd) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let found = is_x86_feature_detected!("avx512vnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    let found = false;
+    found && simd.is_avx512()
 }
 
 /// Rounds a row. If a value is not finite, its scale is NaN.
