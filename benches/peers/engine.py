@@ -29,8 +29,6 @@ import machine  # noqa: E402  (needs the path)
 RESULTS = ROOT / "benches" / "results" / "engine.json"
 PEERS = ROOT / "benches" / "peers"
 SENTENCES, PARAGRAPHS = 2000, 300
-# glibc then keeps large blocks instead of returning them to the operating system after every step.
-ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"}
 
 
 def measured(command, stdin, environment):
@@ -126,7 +124,7 @@ def main():
                 with tempfile.TemporaryFile("w+", encoding="utf-8") as stdin:
                     stdin.write("".join(f"{line}\n" for line in lines or []))
                     stdin.seek(0)
-                    environment = ALLOCATOR if program.startswith("PyTorch") else {}
+                    environment = machine.PYTORCH_ALLOCATOR if program.startswith("PyTorch") else {}
                     runs[program].append(measured(command, stdin, environment))
         speed = {program: statistics.median(run[0] for run in runs[program]) for program in runs}
         memory = {program: min(run[1] for run in runs[program]) for program in runs}

@@ -151,7 +151,8 @@ def train(options, steps=None):
     if options.torch:
         command = [options.torch, ROOT / "benches/peers/torch_pretrain.py", "--text", options.work / "train.txt"]
         command += ["--vocab", options.work / "vocab.txt", "--out", folder, "--seconds", seconds, "--seed", options.seed]
-        trained = call([*command, "--threads", os.cpu_count(), *shaped(options)])
+        command += ["--threads", os.cpu_count(), *shaped(options)]
+        trained = call(command, env=os.environ | machine.PYTORCH_ALLOCATOR)
     else:
         # An entry is probed just before it trains.
         steps = steps or int(seconds * PLANNED / step_time(options))
