@@ -433,6 +433,44 @@ fn weights_of_8_bits_are_for_inference() {
     assert!(refused.contains("dtype int8 is for inference"), "{refused}");
 }
 
+/// Weights are packed for inference, unless the engine trains. Its answers are the same either way.
+#[test]
+fn packed_weights_follow_the_parameters() {
+    let mut config = Size::Mini.config(203);
+    config.hidden_dropout_prob = 0.1;
+    let layout = Layout::new(&config, &PRETRAINING);
+    let batch = batch(2, &[65, 128, 17, 200, 300], 203);
+    let last = |engine: &mut CpuEngine| {
+        let states = engine.hidden_states(&batch.packed, 4..5).unwrap();
+        states.layers.into_iter().next().unwrap()
+    };
+    let update =
+        Update { optimizer: Optimizer::default(), learning_rate: 1e-2, step: 1, max_norm: 1.0 };
+    for precision in [Precision::Bf16, Precision::Bf16x3] {
+        let engine = |seed| {
+            let engine = CpuEngine::new(&config, &layout, layout.initialise(seed)).unwrap();
+            engine.with_precision(precision)
+        };
+        let train = |engine: &mut CpuEngine| {
+            engine.pretraining_gradients(&batch, Dropout { seed: 5, step: 9 }).unwrap();
+            engine.update(&update).unwrap();
+        };
+        let (mut packed, mut other) = (engine(4), engine(4));
+        let before = last(&mut packed);
+        train(&mut packed);
+        train(&mut other);
+        let after = last(&mut packed);
+        assert!(after != before && after == last(&mut other), "{precision}");
+        let mut fresh = engine(5);
+        fresh.set_parameters(&packed.parameters().unwrap()).unwrap();
+        assert!(after == last(&mut fresh), "{precision}");
+        fresh.set_parameters(&layout.initialise(4)).unwrap();
+        assert!(before == last(&mut fresh), "{precision}");
+        packed.set_parameters(&layout.initialise(4)).unwrap();
+        assert!(before == last(&mut packed), "{precision}");
+    }
+}
+
 /// A token classifier written in dfdx trains on the engine as the engine's own head does.
 #[test]
 fn heads_of_dfdx_train_on_the_engine() {

@@ -21,7 +21,7 @@ use crate::model::ATTENTION_STRIDE;
 use crate::random::Stream;
 
 use super::dropout::Mask;
-use super::gemm::{Matrix, MatrixMut, Output, Threads, product};
+use super::gemm::{Matrix, MatrixMut, Output, Threads, Unit, product};
 use super::grow;
 use super::kernel_times::Kernel;
 
@@ -162,6 +162,10 @@ impl Task<'_> {
     fn precision(&self) -> Precision {
         match self.heads.precision {
             Precision::Bf16 if self.length() >= SHORT => Precision::Bf16,
+            // A model in 8 bits takes bf16 where that is faster.
+            Precision::Int8 if self.length() >= SHORT && Unit::detect() != Unit::F32 => {
+                Precision::Bf16
+            }
             _ => Precision::F32,
         }
     }

@@ -8,18 +8,18 @@ use crate::engine::simd::Simd;
 use crate::model::Layout;
 
 use super::elementwise::Partials;
-use super::gemm::{Int8Weight, Matrix, MatrixMut, Output, Threads, product};
+use super::gemm::{Matrix, MatrixMut, Output, PackedWeight, Threads, product};
 use super::kernel_times::Kernel;
 
 /// A linear layer's weight (outputs, inputs) and bias in the flat buffers.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Linear {
     pub weight: Range<usize>,
     pub bias: Range<usize>,
     pub inputs: usize,
     pub outputs: usize,
-    /// The weight in 8 bits, for inference with it.
-    pub int8: Option<Arc<Int8Weight>>,
+    /// The packed weight, for inference with it.
+    pub packed: Option<Arc<dyn PackedWeight>>,
 }
 
 /// Returns the range of a parameter. The layout must declare it: both come from one declaration.
@@ -48,19 +48,19 @@ impl Linear {
     }
 
     pub fn new(weight: Range<usize>, bias: Range<usize>) -> Self {
-        Self { inputs: weight.len() / bias.len(), outputs: bias.len(), weight, bias, int8: None }
+        Self { inputs: weight.len() / bias.len(), outputs: bias.len(), weight, bias, packed: None }
     }
 
     fn matrix<'a>(&self, values: &'a [f32]) -> Matrix<'a> {
         Matrix::new(&values[self.weight.clone()], self.outputs, self.inputs)
     }
 
-    /// `y = x Wᵀ` without the bias, which the next operation adds: (rows, inputs) to (rows, outputs). With the weight in
-    /// 8 bits, if there is one, in place of `precision`.
+    /// `y = x Wᵀ` without the bias, which the next operation adds: (rows, inputs) to (rows, outputs). With the packed
+    /// weight, if there is one.
     pub fn forward(&self, precision: Precision, values: &[f32], x: &[f32], y: &mut [f32]) {
         let rows = x.len() / self.inputs;
         let _timer = Kernel::ForwardProduct.on_matrices(rows, self.inputs, self.outputs);
-        if let Some(weight) = &self.int8 {
+        if let Some(weight) = &self.packed {
             return weight.multiply(x, y);
         }
         let (x, y) = (Matrix::new(x, rows, self.inputs), MatrixMut::new(y, rows, self.outputs));

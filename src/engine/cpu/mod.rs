@@ -30,6 +30,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::optimizer::{Moments, Update};
@@ -40,7 +42,6 @@ use crate::ranks::Ranks;
 use self::attention::Scratch;
 pub(crate) use self::dropout::Mask;
 pub(super) use self::elementwise::STRIPE;
-use self::gemm::Int8Weight;
 pub use self::gemm::round_to_bf16;
 pub(crate) use self::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use self::heads::Head;
@@ -96,7 +97,11 @@ pub fn measured_peak(precision: Precision) -> f64 {
     let a = vec![0.5; SIZE * SIZE];
     let b = vec![0.25; SIZE * SIZE];
     let mut c = vec![0.0; SIZE * SIZE];
-    let rounded = (precision == Precision::Int8).then(|| Int8Weight::new(Simd::detect(), &b, SIZE));
+    let rounded = if precision == Precision::Int8 {
+        gemm::pack_weight(Simd::detect(), precision, &b, SIZE)
+    } else {
+        None
+    };
     let fastest = (0..8)
         .map(|_| {
             let started = std::time::Instant::now();
@@ -134,6 +139,10 @@ pub struct CpuEngine {
     model: Model,
     activations: Activations,
     workers: Workers,
+    /// Whether the layers' weights are packed.
+    packed: bool,
+    /// Whether the engine trains. Its weights, which change with every step, are not packed then.
+    trains: bool,
     /// Number of forward passes so far.
     passes: u64,
 }
@@ -155,15 +164,27 @@ struct Model {
 }
 
 impl Model {
-    /// Rounds the weights of the layers to 8 bits. Layers that share parameters share these too.
-    fn round_weights(&mut self, simd: Simd, values: &[f32]) {
-        let mut rounded = HashMap::new();
-        for linear in self.layers.iter_mut().flat_map(Layer::linears).chain(&mut self.projection) {
-            let weight = rounded.entry(linear.weight.start).or_insert_with(|| {
-                Arc::new(Int8Weight::new(simd, &values[linear.weight.clone()], linear.inputs))
-            });
-            linear.int8 = Some(Arc::clone(weight));
+    /// Packs the weights of the layers for inference. Layers that share parameters share these too.
+    fn pack_weights(&mut self, simd: Simd, precision: Precision, values: &[f32]) {
+        let different: HashMap<_, _> = self
+            .linears()
+            .map(|linear| (linear.weight.start, (linear.weight.clone(), linear.inputs)))
+            .collect();
+        let pack = |(start, (range, inputs)): (usize, (Range<usize>, usize))| {
+            (start, gemm::pack_weight(simd, precision, &values[range], inputs))
+        };
+        let packed: HashMap<_, _> = different.into_par_iter().map(pack).collect();
+        for linear in self.linears() {
+            linear.packed.clone_from(&packed[&linear.weight.start]);
         }
+    }
+
+    fn drop_packed_weights(&mut self) {
+        self.linears().for_each(|linear| linear.packed = None);
+    }
+
+    fn linears(&mut self) -> impl Iterator<Item = &mut Linear> {
+        self.layers.iter_mut().flat_map(Layer::linears).chain(&mut self.projection)
     }
 
     fn masked_lm(&self) -> Result<&MaskedLm> {
@@ -214,6 +235,8 @@ impl CpuEngine {
             model,
             activations: Activations::new(layers),
             workers: Workers::default(),
+            packed: false,
+            trains: false,
             passes: 0,
         })
     }
@@ -221,7 +244,7 @@ impl CpuEngine {
     /// Computes matrix products in this precision.
     pub fn with_precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
-        self.round_weights();
+        self.drop_packed_weights();
         self
     }
 
@@ -234,11 +257,29 @@ impl CpuEngine {
         }
     }
 
-    /// Rounds the layers' weights if the precision needs it.
-    fn round_weights(&mut self) {
-        if self.precision == Precision::Int8 {
-            self.model.round_weights(self.simd, &self.state.values);
+    /// Packs the layers' weights before the first inference.
+    fn pack_weights(&mut self) {
+        if self.packs_weights() && !self.packed {
+            self.model.pack_weights(self.simd, self.precision, &self.state.values);
+            self.packed = true;
         }
+    }
+
+    fn packs_weights(&self) -> bool {
+        !self.trains && gemm::packs_weights(self.precision)
+    }
+
+    /// Drops packed weights, because the parameters change.
+    fn drop_packed_weights(&mut self) {
+        if self.packed {
+            self.model.drop_packed_weights();
+            self.packed = false;
+        }
+    }
+
+    fn begin_training(&mut self) {
+        self.trains = true;
+        self.drop_packed_weights();
     }
 
     /// Stores only each layer's input for the backward pass and recomputes the rest: about a third
@@ -273,6 +314,11 @@ impl CpuEngine {
         result
     }
 
+    /// Returns whether inference is faster if each thread computes sequences of its own.
+    fn gains_from_parts(&self) -> bool {
+        workers::gain(self.simd, self.precision, self.packs_weights())
+    }
+
     fn check(&self, batch: &Packed) -> Result<()> {
         let c = &self.config;
         batch.check(c.vocab_size, c.positions(), c.type_vocab_size)
@@ -293,10 +339,15 @@ impl CpuEngine {
         copied: Range<usize>,
     ) -> Result<(usize, Vec<Vec<f32>>)> {
         self.check(batch)?;
-        if let Some(dropout) = dropout {
-            dropout.check(&self.config, batch)?;
+        match dropout {
+            Some(dropout) => {
+                dropout.check(&self.config, batch)?;
+                self.begin_training();
+            }
+            None => self.pack_weights(),
         }
         self.passes += 1;
+        let gain = self.gains_from_parts();
         let network = Network {
             config: &self.config,
             model: &self.model,
@@ -306,8 +357,7 @@ impl CpuEngine {
             recompute: self.recompute,
         };
         let (a, rows) = (&mut self.activations, batch.rows());
-        let inference = dropout.is_none() && workers::gain(self.simd, self.precision);
-        let parts = if inference { workers::divide(batch) } else { None };
+        let parts = if dropout.is_none() && gain { workers::divide(batch) } else { None };
         let Some(parts) = parts else {
             return Ok(network.forward(batch, dropout, a, copied));
         };
@@ -405,7 +455,7 @@ impl Engine for CpuEngine {
 
     fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
         self.state.set_values(values)?;
-        self.round_weights();
+        self.drop_packed_weights();
         Ok(())
     }
 
@@ -436,6 +486,7 @@ impl Engine for CpuEngine {
 
     fn update(&mut self, update: &Update) -> Result<f64> {
         self.parts = 0;
+        self.begin_training();
         self.reduction.complete(&mut self.state.gradients)?;
         let _timer = Kernel::Update.on_values(self.state.values.len(), 15, 9);
         Ok(on_the_pool(|| self.state.update(update)))
@@ -454,8 +505,7 @@ impl Engine for CpuEngine {
     }
 
     fn inference_tokens(&self) -> usize {
-        let gain = workers::gain(self.simd, self.precision);
-        if gain { workers::batch_tokens() } else { INFERENCE_TOKENS }
+        if self.gains_from_parts() { workers::batch_tokens() } else { INFERENCE_TOKENS }
     }
 
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {

@@ -46,10 +46,10 @@ pub fn batch_tokens() -> usize {
     (4 * TOKENS * rayon::current_num_threads()).max(INFERENCE_TOKENS)
 }
 
-/// Returns whether inference gains from parts. In f32 each part packs all weights for its products, which was measured
-/// where these take longest: without AVX-512 and units for bf16. Weights of 8 bits are packed once.
-pub fn gain(simd: Simd, precision: Precision) -> bool {
-    precision == Precision::Int8 || (!simd.is_avx512() && Unit::detect().of(precision) == Unit::F32)
+/// Returns whether inference gains from parts: if its weights are `packed` once. Otherwise each part packs all weights
+/// for its products, which pays only where these take longest: without AVX-512 and units for bf16.
+pub fn gain(simd: Simd, precision: Precision, packed: bool) -> bool {
+    packed || (!simd.is_avx512() && Unit::detect().of(precision) == Unit::F32)
 }
 
 /// Divides a batch into ranges of sequences with about equally many tokens. Returns None if all threads should share
@@ -139,11 +139,9 @@ mod tests {
         let layout = Layout::new(&config, &[ModelPart::Encoder]);
         let batch = batch((0..60).map(|index| 1 + index * 13 % 64));
         for precision in [Precision::F32, Precision::Bf16, Precision::Bf16x3, Precision::Int8] {
-            if Unit::detect().of(precision) != Unit::F32 {
-                continue;
-            }
             let engine = CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap();
-            let engine = engine.with_precision(precision);
+            let mut engine = engine.with_precision(precision);
+            engine.pack_weights();
             let network = Network {
                 config: &config,
                 model: &engine.model,

@@ -2,15 +2,16 @@
 //!
 //! The threads divide the longer side of C. Each packs its own lines of that operand block by
 //! block; the other operand is packed once, by all threads, before. Packing reads the operand once,
-//! mostly right before its values are used.
+//! mostly right before its values are used. The weight of many products is packed once for all of them.
 
 use std::ops::Range;
+use std::thread::LocalKey;
 
 use rayon::prelude::*;
 
 use super::pack::{DEPTH, LINES, Panels, Side, Tile};
 use super::scratch::{self, Buffer};
-use super::{Matrix, MatrixMut, Output, Precision, Product, Threads, Update};
+use super::{Matrix, MatrixMut, Output, PackedWeight, Precision, Product, Threads, Update};
 
 /// The inner index is divided into chunks of this length, which limits the packed memory. Every
 /// chunk costs a pass over C.
@@ -121,10 +122,111 @@ impl Block {
     }
 }
 
+/// An operand, its lines as rows.
+#[derive(Clone, Copy)]
+enum Operand<'a> {
+    Matrix(Matrix<'a>),
+    /// The chunks of a packed weight.
+    Packed(&'a [Vec<Tile>], usize),
+}
+
+/// A piece of the inner index.
+struct Chunk {
+    index: usize,
+    inner: Range<usize>,
+    parts: usize,
+}
+
+impl Chunk {
+    fn panels<'a>(&self, tiles: &'a [Tile]) -> Panels<'a> {
+        Panels::new(tiles, self.inner.len(), self.parts)
+    }
+}
+
+impl Operand<'_> {
+    fn lines(self) -> usize {
+        match self {
+            Self::Matrix(matrix) => matrix.rows,
+            Self::Packed(_, lines) => lines,
+        }
+    }
+
+    /// Runs `work` with some lines of a chunk. Unless they are packed already, `pack` packs them into the buffer.
+    fn with_lines(
+        self,
+        lines: Range<usize>,
+        chunk: &Chunk,
+        buffer: &'static LocalKey<Buffer<Tile>>,
+        pack: impl FnOnce(Matrix<'_>, &mut [Tile]),
+        work: impl FnOnce(Panels<'_>),
+    ) {
+        match self {
+            Self::Matrix(matrix) => {
+                let len = Panels::tiles(lines.len(), chunk.inner.len(), chunk.parts);
+                scratch::with(buffer, len, |tiles| {
+                    pack(matrix.part(lines, chunk.inner.clone()), tiles);
+                    work(chunk.panels(tiles));
+                });
+            }
+            Self::Packed(chunks, _) => {
+                let panels = lines.start / LINES..lines.end.div_ceil(LINES);
+                work(chunk.panels(&chunks[chunk.index]).some(panels));
+            }
+        }
+    }
+}
+
+/// A weight that was packed once for many products.
+pub struct Weight<K> {
+    kernel: K,
+    /// The tiles of each chunk of the inputs.
+    chunks: Vec<Vec<Tile>>,
+    inputs: usize,
+    outputs: usize,
+    parts: usize,
+}
+
+impl<K: Kernel> Weight<K> {
+    /// Packs a weight, (outputs, inputs).
+    pub fn new(kernel: K, weight: Matrix<'_>, precision: Precision) -> Self {
+        let (outputs, inputs, parts) = (weight.rows, weight.columns, precision.parts());
+        let pack = |inner: Range<usize>| {
+            let mut tiles = vec![Tile::default(); Panels::tiles(outputs, inner.len(), parts)];
+            let (from, threads) = (weight.part(0..outputs, inner), rayon::current_num_threads());
+            pack_lines(kernel, Side::Right, from, parts, threads, &mut tiles);
+            tiles
+        };
+        let chunks = chunks(inputs).iter().map(pack).collect();
+        Self { kernel, chunks, inputs, outputs, parts }
+    }
+}
+
+impl<K: Kernel> PackedWeight for Weight<K> {
+    fn multiply(&self, x: &[f32], y: &mut [f32]) {
+        let rows = x.len() / self.inputs;
+        let (x, y) = (Matrix::new(x, rows, self.inputs), MatrixMut::new(y, rows, self.outputs));
+        let update = Update { output: Output::Overwrite, factor: 1.0 };
+        let weight = Operand::Packed(&self.chunks, self.outputs);
+        multiply_operands(self.kernel, y, update, x, weight, Threads::All, self.parts);
+    }
+}
+
 /// Computes `work` with `kernel`.
 pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precision: Precision) {
-    let parts = precision.parts();
     let Product { c, update, a, b } = work;
+    let b = Operand::Matrix(b.t());
+    multiply_operands(kernel, c, update, a, b, threads, precision.parts());
+}
+
+fn multiply_operands<K: Kernel>(
+    kernel: K,
+    c: MatrixMut<'_>,
+    update: Update,
+    a: Matrix<'_>,
+    b: Operand<'_>,
+    threads: Threads,
+    parts: usize,
+) {
     let (rows, columns, inner) = (c.rows, c.columns, a.columns);
     if rows == 0 || columns == 0 {
         return;
@@ -143,41 +245,26 @@ pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precis
         Threads::All if multiply_adds >= WORTH_THREADS => rayon::current_num_threads(),
         _ => 1,
     };
-    // From here on the lines of both operands are rows.
+    let a = Operand::Matrix(a);
     let ((own, own_side), (shared, shared_side)) = if rows >= columns {
-        ((a, Side::Left), (b.t(), Side::Right))
+        ((a, Side::Left), (b, Side::Right))
     } else {
-        ((b.t(), Side::Right), (a, Side::Left))
+        ((b, Side::Right), (a, Side::Left))
     };
-    let chunks = Pieces::at_most(CHUNK, inner, DEPTH);
-    for (chunk, inner) in chunks.iter().enumerate() {
-        let update = update.of_piece(chunk);
-        let length = inner.len();
-        let packed = Panels::tiles(shared.rows, length, parts);
-        scratch::with(&SHARED, packed, |tiles| {
-            let piece = lines_to_pack(shared.rows, threads);
-            let pack = |(index, tiles): (usize, &mut [Tile])| {
-                let lines = index * piece..shared.rows.min((index + 1) * piece);
-                let from = shared.part(lines, inner.clone());
-                kernel.pack(shared_side, from, parts, tiles);
-            };
-            let chunk = Panels::tiles(piece, length, parts);
-            if threads == 1 {
-                tiles.chunks_mut(chunk).enumerate().for_each(pack);
-            } else {
-                let chunks = tiles.par_chunks_mut(chunk).enumerate();
-                chunks.with_max_len(1).for_each(pack);
-            }
-            let shared = Panels::new(tiles, length, parts);
-
-            let tasks = tasks::<K>(own.rows, own_side, length * parts, threads);
+    for (index, inner) in chunks(inner).iter().enumerate() {
+        let update = update.of_piece(index);
+        let tasks = tasks::<K>(own.lines(), own_side, inner.len() * parts, threads);
+        let chunk = Chunk { index, inner, parts };
+        let pack_shared = |from: Matrix<'_>, tiles: &mut [Tile]| {
+            pack_lines(kernel, shared_side, from, parts, threads, tiles);
+        };
+        shared.with_lines(0..shared.lines(), &chunk, &SHARED, pack_shared, |shared| {
             let task = |index: usize| {
                 let lines = tasks.get(index);
-                let packed = Panels::tiles(lines.len(), length, parts);
-                scratch::with(&OWN, packed, |tiles| {
-                    let from = own.part(lines.clone(), inner.clone());
+                let pack_own = |from: Matrix<'_>, tiles: &mut [Tile]| {
                     kernel.pack(own_side, from, parts, tiles);
-                    let own = Panels::new(tiles, length, parts);
+                };
+                own.with_lines(lines.clone(), &chunk, &OWN, pack_own, |own| {
                     let (rows, columns, c) = match own_side {
                         Side::Left => (own, shared, c.part(lines, 0..columns)),
                         Side::Right => (shared, own, c.part(0..rows, lines)),
@@ -194,6 +281,33 @@ pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precis
                 tasks.with_max_len(1).for_each(task);
             }
         });
+    }
+}
+
+/// Divides the inner index.
+fn chunks(inner: usize) -> Pieces {
+    Pieces::at_most(CHUNK, inner, DEPTH)
+}
+
+/// Packs the rows of `from` with so many threads.
+fn pack_lines<K: Kernel>(
+    kernel: K,
+    side: Side,
+    from: Matrix<'_>,
+    parts: usize,
+    threads: usize,
+    tiles: &mut [Tile],
+) {
+    let piece = lines_to_pack(from.rows, threads);
+    let pack = |(index, tiles): (usize, &mut [Tile])| {
+        let lines = index * piece..from.rows.min((index + 1) * piece);
+        kernel.pack(side, from.part(lines, 0..from.columns), parts, tiles);
+    };
+    let each = Panels::tiles(piece, from.columns, parts);
+    if threads == 1 {
+        tiles.chunks_mut(each).enumerate().for_each(pack);
+    } else {
+        tiles.par_chunks_mut(each).enumerate().with_max_len(1).for_each(pack);
     }
 }
 

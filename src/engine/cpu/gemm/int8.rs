@@ -14,6 +14,7 @@ use std::cell::Cell;
 
 use rayon::prelude::*;
 
+use super::PackedWeight;
 use super::scratch::{self, Buffer};
 use crate::engine::simd::Simd;
 
@@ -90,17 +91,6 @@ impl Weight {
             }
         }
         Self { simd, wide: has_vnni(simd), quads, factors, totals, inputs, outputs }
-    }
-
-    /// `y = x Wᵀ`: (rows, inputs) to (rows, outputs).
-    pub fn multiply(&self, x: &[f32], y: &mut [f32]) {
-        let rows = x.len() / self.inputs;
-        let fit = ROWS_BYTES / (QUAD * self.depth());
-        let share = rows.div_ceil(rayon::current_num_threads());
-        let together = if self.wide { WIDE_ROWS } else { ROWS };
-        let block = fit.min(share).max(1).next_multiple_of(together);
-        let blocks = x.par_chunks(block * self.inputs).zip(y.par_chunks_mut(block * self.outputs));
-        blocks.for_each(|(x, y)| self.multiply_block(x, y));
     }
 
     /// Returns the number of quads of inputs.
@@ -224,6 +214,18 @@ impl Weight {
                 }
             }
         }
+    }
+}
+
+impl PackedWeight for Weight {
+    fn multiply(&self, x: &[f32], y: &mut [f32]) {
+        let rows = x.len() / self.inputs;
+        let fit = ROWS_BYTES / (QUAD * self.depth());
+        let share = rows.div_ceil(rayon::current_num_threads());
+        let together = if self.wide { WIDE_ROWS } else { ROWS };
+        let block = fit.min(share).max(1).next_multiple_of(together);
+        let blocks = x.par_chunks(block * self.inputs).zip(y.par_chunks_mut(block * self.outputs));
+        blocks.for_each(|(x, y)| self.multiply_block(x, y));
     }
 }
 

@@ -25,9 +25,11 @@ mod sgemm;
 mod tests;
 mod unit;
 
-use crate::engine::Precision;
+use std::sync::Arc;
 
-pub use self::int8::Weight as Int8Weight;
+use crate::engine::Precision;
+use crate::engine::simd::Simd;
+
 pub use self::rounding::round as round_to_bf16;
 pub use self::unit::Unit;
 
@@ -129,6 +131,30 @@ pub fn product(
 ) {
     let work = Product::new(c, output, factor, a, b);
     Unit::detect().multiply(work, threads, precision);
+}
+
+/// A weight, (outputs, inputs), that was rounded and packed once for many products.
+pub trait PackedWeight: Send + Sync {
+    /// `y = x Wᵀ`: (rows, inputs) to (rows, outputs).
+    fn multiply(&self, x: &[f32], y: &mut [f32]);
+}
+
+/// Returns whether this machine packs weights for products in this precision: to 8 bits, or for its bf16 unit.
+pub fn packs_weights(precision: Precision) -> bool {
+    precision == Precision::Int8 || Unit::detect().of(precision) != Unit::F32
+}
+
+/// Packs a weight, (outputs, inputs), if this machine does in this precision.
+pub fn pack_weight(
+    simd: Simd,
+    precision: Precision,
+    values: &[f32],
+    inputs: usize,
+) -> Option<Arc<dyn PackedWeight>> {
+    if precision == Precision::Int8 {
+        return Some(Arc::new(int8::Weight::new(simd, values, inputs)));
+    }
+    Unit::detect().pack(Matrix::new(values, values.len() / inputs, inputs), precision)
 }
 
 /// A product with checked sizes.

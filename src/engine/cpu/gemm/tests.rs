@@ -179,6 +179,33 @@ fn the_amx_instructions_compute_the_product_of_the_rounded_factors() {
 }
 
 #[test]
+fn a_packed_weight_gives_the_same_bits_on_every_number_of_threads() {
+    let sizes = if cfg!(miri) { vec![(17, 18, 33)] } else { sizes() };
+    for (unit, precision) in
+        units().into_iter().flat_map(|unit| [(unit, Precision::Bf16), (unit, Precision::Bf16x3)])
+    {
+        for &(m, n, k) in &sizes {
+            let (x, weight) = (values(m * k, 1.0), values(n * k, 2.0));
+            let weight = Matrix::new(&weight, n, k);
+            let mut expected = vec![f32::NAN; m * n];
+            let to = MatrixMut::new(&mut expected, m, n);
+            let work = Product::new(to, Output::Overwrite, 1.0, Matrix::new(&x, m, k), weight.t());
+            unit.multiply(work, Threads::One, precision);
+            let Some(packed) = unit.pack(weight, precision) else {
+                assert_eq!(unit.of(precision), Unit::F32);
+                continue;
+            };
+            for threads in [1, 3] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let mut y = vec![f32::NAN; m * n];
+                pool.install(|| packed.multiply(&x, &mut y));
+                assert!(y == expected, "{unit} {precision:?} {m}×{n}×{k} {threads}");
+            }
+        }
+    }
+}
+
+#[test]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn every_unit_passes_the_start_up_check() {
     for unit in units() {

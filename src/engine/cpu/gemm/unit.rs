@@ -1,13 +1,13 @@
 //! Selects the unit of the processor that computes products of a precision.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 #[cfg(all(test, target_arch = "x86_64"))]
 use super::amx::emulated::Emulated;
 #[cfg(target_arch = "aarch64")]
 use super::neon::Neon;
-use super::{Precision, Product, Threads, rounding, sgemm};
+use super::{Matrix, PackedWeight, Precision, Product, Threads, rounding, sgemm};
 #[cfg(target_arch = "x86_64")]
 use super::{amx::Amx, avx512::Avx512};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -66,6 +66,25 @@ impl Unit {
             (Self::NeonBf16(_), Precision::Bf16x3) => Self::F32,
             _ => self,
         }
+    }
+
+    /// Packs a weight, (outputs, inputs), for products in this precision. Returns None if they are made in f32.
+    pub(super) fn pack(
+        self,
+        weight: Matrix<'_>,
+        precision: Precision,
+    ) -> Option<Arc<dyn PackedWeight>> {
+        Some(match self.of(precision) {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(amx) => Arc::new(blocked::Weight::new(amx, weight, precision)),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16(avx512) => Arc::new(blocked::Weight::new(avx512, weight, precision)),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonBf16(neon) => Arc::new(blocked::Weight::new(neon, weight, precision)),
+            #[cfg(all(test, target_arch = "x86_64"))]
+            Self::Emulated(kernel) => Arc::new(blocked::Weight::new(kernel, weight, precision)),
+            Self::F32 => return None,
+        })
     }
 
     /// Computes `work`.
