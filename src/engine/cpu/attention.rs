@@ -162,7 +162,7 @@ impl Task<'_> {
     fn precision(&self) -> Precision {
         match self.heads.precision {
             Precision::Bf16 if self.length() >= SHORT => Precision::Bf16,
-            // A model in 8 bits takes bf16 where that is faster.
+            // Only linear layers have 8 bits. Attention takes bf16 where the processor multiplies it.
             Precision::Int8 if self.length() >= SHORT && Unit::detect() != Unit::F32 => {
                 Precision::Bf16
             }

@@ -126,7 +126,7 @@ impl Block {
 #[derive(Clone, Copy)]
 enum Operand<'a> {
     Matrix(Matrix<'a>),
-    /// The chunks of a packed weight.
+    /// The chunks of a packed weight, and its number of lines.
     Packed(&'a [Vec<Tile>], usize),
 }
 
@@ -289,7 +289,7 @@ fn chunks(inner: usize) -> Pieces {
     Pieces::at_most(CHUNK, inner, DEPTH)
 }
 
-/// Packs the rows of `from` with so many threads.
+/// Packs the rows of `from` on up to `threads` threads.
 fn pack_lines<K: Kernel>(
     kernel: K,
     side: Side,
