@@ -66,9 +66,14 @@ impl Forecast {
         let (h, i) = (config.hidden_size, config.intermediate_size);
         let (layers, heads) = (config.num_hidden_layers, config.num_attention_heads);
         let Work { rows, sequences, longest } = work;
+        // The last layer computes only the rows that a pooled head reads. Those that pre-training reads depend on the
+        // masks, so all are counted.
+        let pooled = layout.task_head().is_some_and(|head| head.input == HeadInput::Pooled);
+        let last = if pooled && !recompute { sequences } else { rows };
         // A LayerNorm keeps mean and deviation of a row; attention keeps the log-sum-exp per head.
-        let kept = rows * (7 * h + 2 * i + heads + 4);
-        let kept = kept * if recompute { 1 } else { layers };
+        let kept = |rows: usize| rows * (4 * h + 2 * i + heads + 4);
+        let others = if recompute { 0 } else { layers - 1 };
+        let kept = (others + 1) * 3 * h * rows + others * kept(rows) + kept(last);
         let projected = if config.projects_embeddings() { config.embedding_width() } else { 0 };
         let hidden = rows * (h * (layers + 1) + config.embedding_width() + projected + 2);
         let partials = rows.div_ceil(STRIPE) * i.max(3 * h);

@@ -24,6 +24,7 @@ use super::dropout::Mask;
 use super::gemm::{Matrix, MatrixMut, Output, Threads, Unit, product};
 use super::grow;
 use super::kernel_times::Kernel;
+use super::selection::Selection;
 
 /// Queries per block.
 pub const BLOCK: usize = 64;
@@ -43,9 +44,19 @@ pub struct Heads {
     pub precision: Precision,
 }
 
+/// The sequences whose rows are keys and values, and the queries among these rows.
+#[derive(Clone, Copy)]
+pub struct Queries<'a> {
+    pub batch: &'a Packed,
+    /// None if all rows are queries.
+    pub selection: Option<&'a Selection>,
+}
+
 /// The scratch of one task.
 #[derive(Default)]
 struct Buffers {
+    /// The queries of a block, if not all rows are queries: (BLOCK, head size)
+    queries: Vec<f32>,
     /// Two blocks of scores, (BLOCK, padded length).
     p: Vec<f32>,
     d: Vec<f32>,
@@ -70,6 +81,7 @@ impl Scratch {
             let b = buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
             grow(&mut b.p, BLOCK * padded(longest));
             grow(&mut b.d, BLOCK * padded(longest));
+            grow(&mut b.queries, BLOCK * size);
             grow(&mut b.block, BLOCK * size);
             grow(&mut b.d_keys, longest * size);
             grow(&mut b.d_values, longest * size);
@@ -78,14 +90,14 @@ impl Scratch {
 
     /// Returns how many f32 values [`Scratch`] holds for sequences of up to `longest` tokens.
     pub fn len(longest: usize, size: usize) -> usize {
-        let one = 2 * BLOCK * padded(longest) + BLOCK * size + 2 * longest * size;
+        let one = 2 * BLOCK * padded(longest) + 2 * BLOCK * size + 2 * longest * size;
         rayon::current_num_threads() * one
     }
 
     /// Runs `work` for every head of every sequence, on all threads.
     fn for_each(
         &mut self,
-        batch: &Packed,
+        Queries { batch, selection }: Queries<'_>,
         heads: &Heads,
         work: impl Fn(Task<'_>, &mut Buffers) + Sync,
     ) {
@@ -93,12 +105,15 @@ impl Scratch {
         let scratch = &self.0;
         (0..batch.sequences() * heads.count).into_par_iter().for_each(|index| {
             let (sequence, head) = (index / heads.count, index % heads.count);
-            let task = Task {
-                heads,
-                rows: batch.rows_of(sequence),
-                example: batch.examples[sequence],
-                head,
+            let rows = batch.rows_of(sequence);
+            let selected =
+                selection.map(|selection| selection.within(rows.start as u32..rows.end as u32));
+            let (first, selected) = match selected {
+                Some((first, selected)) => (first, Some(selected)),
+                None => (rows.start, None),
             };
+            let task =
+                Task { heads, rows, first, selected, example: batch.examples[sequence], head };
             // Each thread has its own lock, so it never waits.
             let thread = rayon::current_thread_index().unwrap_or(0);
             let mut buffers = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,6 +164,10 @@ impl<'a> Shared<'a> {
 struct Task<'a> {
     heads: &'a Heads,
     rows: Range<usize>,
+    /// The place of the sequence's first query among those of the batch.
+    first: usize,
+    /// The rows of the sequence's queries, if not all are queries.
+    selected: Option<&'a [u32]>,
     example: u64,
     head: usize,
 }
@@ -170,20 +189,26 @@ impl Task<'_> {
         }
     }
 
-    /// Returns the blocks of queries, relative to the sequence.
+    /// Returns the blocks of queries, numbered from 0 in the sequence.
     fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
-        let length = self.length();
-        (0..length).step_by(BLOCK).map(move |start| start..(start + BLOCK).min(length))
+        let count = self.selected.map_or(self.length(), <[u32]>::len);
+        (0..count).step_by(BLOCK).map(move |start| start..(start + BLOCK).min(count))
+    }
+
+    /// Returns the position of a query in the sequence.
+    #[inline(always)]
+    fn position(&self, query: usize) -> usize {
+        self.selected.map_or(query, |selected| selected[query] as usize - self.rows.start)
     }
 
     /// Returns how many keys, from the first, a block of queries reads.
     fn keys(&self, block: &Range<usize>) -> usize {
-        if self.heads.causal { block.end } else { self.length() }
+        if self.heads.causal { self.seen(block.end - 1) } else { self.length() }
     }
 
     /// Returns how many keys, from the first, a query attends to.
     fn seen(&self, query: usize) -> usize {
-        if self.heads.causal { query + 1 } else { self.length() }
+        if self.heads.causal { self.position(query) + 1 } else { self.length() }
     }
 
     /// Returns the offset of queries (0), keys (1) or values (2) of row `row` of the sequence.
@@ -198,23 +223,42 @@ impl Task<'_> {
         Matrix::strided(values, rows.len(), self.heads.size, 3 * self.heads.hidden())
     }
 
-    /// Returns rows of a matrix (rows, hidden), limited to this head's columns.
-    fn columns<'q>(&self, values: &'q [f32], rows: Range<usize>) -> Matrix<'q> {
+    /// Returns a block of queries; they are copied to `copies` if they are not adjacent.
+    fn queries<'q>(
+        &self,
+        qkv: &'q [f32],
+        block: Range<usize>,
+        copies: &'q mut [f32],
+    ) -> Matrix<'q> {
+        if self.selected.is_none() {
+            return self.part(qkv, 0, block);
+        }
+        let (n, size) = (block.len(), self.heads.size);
+        let copies = &mut copies[..n * size];
+        for (query, copy) in block.zip(copies.chunks_exact_mut(size)) {
+            let at = self.at(0, self.position(query));
+            copy.copy_from_slice(&qkv[at..at + size]);
+        }
+        Matrix::new(copies, n, size)
+    }
+
+    /// Returns a block of a matrix (queries, hidden), limited to this head's columns.
+    fn columns<'q>(&self, values: &'q [f32], block: Range<usize>) -> Matrix<'q> {
         let hidden = self.heads.hidden();
-        let first = (self.rows.start + rows.start) * hidden + self.head * self.heads.size;
-        Matrix::strided(&values[first..], rows.len(), self.heads.size, hidden)
+        let first = (self.first + block.start) * hidden + self.head * self.heads.size;
+        Matrix::strided(&values[first..], block.len(), self.heads.size, hidden)
     }
 
     /// Computes the scaled scores of a block of queries, (queries, padded number of keys); masked
     /// ones are negative infinity.
-    fn scores(&self, qkv: &[f32], block: &Range<usize>, scores: &mut [f32]) {
+    fn scores(&self, queries: Matrix<'_>, qkv: &[f32], block: &Range<usize>, scores: &mut [f32]) {
         let keys = self.keys(block);
         let stride = padded(keys);
         product(
             MatrixMut::strided(scores, block.len(), keys, stride),
             Output::Overwrite,
             self.heads.scale(),
-            self.part(qkv, 0, block.clone()),
+            queries,
             self.part(qkv, 1, 0..keys).t(),
             Threads::One,
             self.precision(),
@@ -230,7 +274,7 @@ impl Task<'_> {
         let mask = self.heads.dropout;
         RowMask {
             mask: mask.map(|mask| (mask, mask.stream(self.example))),
-            first: (self.head as u32 * ATTENTION_STRIDE + query as u32)
+            first: (self.head as u32 * ATTENTION_STRIDE + self.position(query) as u32)
                 * (ATTENTION_STRIDE / GROUP as u32),
             bits: 0,
         }
@@ -272,26 +316,27 @@ impl Heads {
     }
 
     /// Computes `softmax(Q Kᵀ / √size) V` in every head: `qkv` is (rows, 3 × hidden), `context`
-    /// (rows, hidden), `log_sums` (rows, heads).
+    /// (queries, hidden), `log_sums` (queries, heads).
     pub fn forward(
         &self,
         simd: Simd,
-        batch: &Packed,
+        queries: Queries<'_>,
         qkv: &[f32],
         context: &mut [f32],
         log_sums: &mut [f32],
         scratch: &mut Scratch,
     ) {
         let (hidden, count, size) = (self.hidden(), self.count, self.size);
-        let _timer = Kernel::Attention.on_sequences(batch, hidden, 2, 4);
+        let _timer = Kernel::Attention.on_sequences(queries.batch, hidden, 2, 4);
         let (context, log_sums) = (Shared::new(context), Shared::new(log_sums));
-        scratch.for_each(batch, self, |task, b| {
+        scratch.for_each(queries, self, |task, b| {
             let mut sums = [0.0; BLOCK];
             for block in task.blocks() {
                 let keys = task.keys(&block);
                 let stride = padded(keys);
                 let p = &mut b.p[..block.len() * stride];
-                task.scores(qkv, &block, p);
+                let queries = task.queries(qkv, block.clone(), &mut b.queries);
+                task.scores(queries, qkv, &block, p);
                 simd.run(
                     #[inline(always)]
                     || {
@@ -326,7 +371,7 @@ impl Heads {
                     Threads::One,
                     task.precision(),
                 );
-                let row = task.rows.start + block.start;
+                let row = task.first + block.start;
                 // SAFETY: only this task writes these rows of these columns.
                 unsafe {
                     context.write(row * hidden + task.head * size, hidden, size, out);
@@ -337,12 +382,12 @@ impl Heads {
     }
 
     /// Computes the gradient of queries, keys and values, laid out like `qkv`, from that of the
-    /// context.
+    /// context. The gradient of rows that are not queries is zero.
     #[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
     pub fn backward(
         &self,
         simd: Simd,
-        batch: &Packed,
+        queries: Queries<'_>,
         qkv: &[f32],
         log_sums: &[f32],
         context: &[f32],
@@ -351,18 +396,21 @@ impl Heads {
         scratch: &mut Scratch,
     ) {
         let (hidden, size) = (self.hidden(), self.size);
-        let _timer = Kernel::AttentionGradient.on_sequences(batch, hidden, 5, 8);
+        let _timer = Kernel::AttentionGradient.on_sequences(queries.batch, hidden, 5, 8);
+        if queries.selection.is_some() {
+            d_qkv.fill(0.0);
+        }
         let d_qkv = Shared::new(d_qkv);
-        scratch.for_each(batch, self, |task, b| {
-            let length = task.length();
+        scratch.for_each(queries, self, |task, b| {
             let mut output = Output::Overwrite;
-            // The last block comes first: it reads all keys, so it can overwrite their gradients.
+            // The last block comes first: it reads all keys that any does, so it can overwrite their gradients.
             for block in task.blocks().rev() {
                 let (n, keys) = (block.len(), task.keys(&block));
                 let stride = padded(keys);
                 let (p, d) = (&mut b.p[..n * stride], &mut b.d[..n * stride]);
                 let above = task.columns(d_context, block.clone());
-                task.scores(qkv, &block, p);
+                let queries = task.queries(qkv, block.clone(), &mut b.queries);
+                task.scores(queries, qkv, &block, p);
                 // Gradient of the probabilities after dropout.
                 product(
                     MatrixMut::strided(d, n, keys, stride),
@@ -373,7 +421,7 @@ impl Heads {
                     Threads::One,
                     task.precision(),
                 );
-                let first = task.rows.start + block.start;
+                let first = task.first + block.start;
                 simd.run(
                     #[inline(always)]
                     || {
@@ -411,19 +459,21 @@ impl Heads {
                 let their_keys = task.part(qkv, 1, 0..keys);
                 let (one, precision) = (Threads::One, task.precision());
                 product(into, Output::Overwrite, scale, d, their_keys, one, precision);
-                // SAFETY: only this task writes these rows of these columns.
-                unsafe { d_qkv.write(task.at(0, block.start), 3 * hidden, size, block_of) };
-                let queries = task.part(qkv, 0, block);
+                for (query, row) in block.zip(block_of.chunks_exact(size)) {
+                    // SAFETY: only this task writes these rows of these columns.
+                    unsafe { d_qkv.write(task.at(0, task.position(query)), size, size, row) };
+                }
                 let into = MatrixMut::new(&mut b.d_keys, keys, size);
                 product(into, output, scale, d.t(), queries, one, precision);
                 let into = MatrixMut::new(&mut b.d_values, keys, size);
                 product(into, output, 1.0, p.t(), above, one, precision);
                 output = Output::Accumulate;
             }
+            let read = task.blocks().next_back().map_or(0, |last| task.keys(&last));
             // SAFETY: as above.
             unsafe {
-                d_qkv.write(task.at(1, 0), 3 * hidden, size, &b.d_keys[..length * size]);
-                d_qkv.write(task.at(2, 0), 3 * hidden, size, &b.d_values[..length * size]);
+                d_qkv.write(task.at(1, 0), 3 * hidden, size, &b.d_keys[..read * size]);
+                d_qkv.write(task.at(2, 0), 3 * hidden, size, &b.d_values[..read * size]);
             }
         });
     }

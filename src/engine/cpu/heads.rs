@@ -11,24 +11,7 @@ use super::gemm::Output;
 use super::grow;
 use super::layer::Pass;
 use super::linear::Linear;
-
-/// `to[i] = from[rows[i]]`, rows of `width` values.
-pub fn pick(from: &[f32], rows: &[u32], width: usize, to: &mut [f32]) {
-    for (to, &row) in to.chunks_exact_mut(width).zip(rows) {
-        let first = row as usize * width;
-        to.copy_from_slice(&from[first..first + width]);
-    }
-}
-
-/// `to[rows[i]] += from[i]`, the gradient of [`pick`].
-pub fn add_picked(from: &[f32], rows: &[u32], width: usize, to: &mut [f32]) {
-    for (from, &row) in from.chunks_exact(width).zip(rows) {
-        let first = row as usize * width;
-        for (to, from) in to[first..first + width].iter_mut().zip(from) {
-            *to += from;
-        }
-    }
-}
+use super::selection::{add_picked, pick};
 
 /// `tanh(W h[CLS] + b)`, or of the last token in a left-to-right model; the family says whether the
 /// activation is tanh.
@@ -227,6 +210,11 @@ impl Head {
                 }
             }
         }
+    }
+
+    /// Returns whether the head reads only what the pooler does: a row for each sequence.
+    pub fn is_pooled(&self) -> bool {
+        self.pooler.is_some()
     }
 
     fn rows(&self, pass: Pass<'_>) -> usize {

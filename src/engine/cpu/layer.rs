@@ -5,13 +5,14 @@ use crate::engine::Precision;
 use crate::model::{Config, Dropout, Layout};
 use crate::random::Site;
 
-use super::attention::{Heads, Scratch};
+use super::attention::{Heads, Queries, Scratch};
 use super::dropout::{Mask, Rows};
 use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
 use super::gemm::Output;
 use super::grow;
 use super::linear::Linear;
 use super::norm::{self, NormRanges, SkipConnection, Statistics, Sums};
+use super::selection::Selection;
 use crate::engine::simd::Simd;
 
 /// The settings and the batch of a pass.
@@ -22,11 +23,19 @@ pub struct Pass<'a> {
     pub config: &'a Config,
     pub batch: &'a Packed,
     pub rows: &'a Rows,
+    /// The rows of the last layer that heads read.
+    pub selection: &'a Selection,
     /// None for inference.
     pub dropout: Option<Dropout>,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    /// Returns which rows of a layer's output are computed. None for all.
+    fn selection(&self, layer: u32) -> Option<&'a Selection> {
+        let last = layer as usize + 1 == self.config.num_hidden_layers;
+        self.selection.get().filter(|_| last)
+    }
+
     pub fn hidden_mask(&self, site: Site) -> Option<Mask> {
         Mask::new(self.dropout, site, self.config.dropout_at(site))
     }
@@ -60,18 +69,18 @@ pub struct Layer {
     output_norm: NormRanges,
 }
 
-/// The activations that a layer saves for its backward pass; (rows, hidden) unless noted.
+/// The activations that a layer saves for its backward pass; (selected rows, hidden) unless noted.
 #[derive(Default)]
 pub struct Saved {
     /// (rows, 3 × hidden)
     qkv: Vec<f32>,
-    /// (rows, heads)
+    /// (selected rows, heads)
     log_sums: Vec<f32>,
     context: Vec<f32>,
     attended: Vec<f32>,
     attended_statistics: Vec<Statistics>,
     normed: Vec<f32>,
-    /// The intermediate layer before the bias and after GELU, (rows, intermediate).
+    /// The intermediate layer before the bias and after GELU, (selected rows, intermediate).
     inner: Vec<f32>,
     activated: Vec<f32>,
     feed_forward: Vec<f32>,
@@ -86,6 +95,8 @@ pub struct Gradients {
     pub hidden: Vec<f32>,
     residual: Vec<f32>,
     linear: Vec<f32>,
+    /// (selected rows, hidden)
+    selected: Vec<f32>,
     /// (rows, intermediate)
     inner: Vec<f32>,
     /// (rows, 3 × hidden)
@@ -165,15 +176,26 @@ impl Layer {
         output: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let (rows, h, precision) = (pass.batch.rows(), pass.config.hidden_size, pass.precision);
+        let (all, h, precision) = (pass.batch.rows(), pass.config.hidden_size, pass.precision);
         let (i, heads) = (pass.config.intermediate_size, pass.heads(self.index));
-        saved.reserve(rows, h, i, heads.count);
-        let qkv = &mut saved.qkv[..rows * 3 * h];
+        let selection = pass.selection(self.index);
+        let rows = selection.map_or(all, Selection::len);
+        saved.reserve(all, rows, h, i, heads.count);
+        let qkv = &mut saved.qkv[..all * 3 * h];
         self.qkv.forward(precision, values, x, qkv);
         add_bias(pass.simd, qkv, &values[self.qkv.bias.clone()]);
         let context = &mut saved.context[..rows * h];
         let log_sums = &mut saved.log_sums[..rows * heads.count];
-        heads.forward(pass.simd, pass.batch, qkv, context, log_sums, scratch);
+        let queries = Queries { batch: pass.batch, selection };
+        heads.forward(pass.simd, queries, qkv, context, log_sums, scratch);
+        let (of, residual) = match selection {
+            None => (pass.rows, x),
+            Some(selection) => {
+                // `output` has room for them until the last step.
+                selection.pick(x, h, &mut output[..rows * h]);
+                (selection.rows(), &output[..rows * h])
+            }
+        };
         let attended = &mut saved.attended[..rows * h];
         self.attention.forward(precision, values, context, attended);
         let normed = &mut saved.normed[..rows * h];
@@ -182,8 +204,8 @@ impl Layer {
             SkipConnection {
                 bias: &values[self.attention.bias.clone()],
                 dropout: pass.hidden_mask(Site::AttentionOutputDropout(self.index)),
-                rows: pass.rows,
-                residual: x,
+                rows: of,
+                residual,
             },
             self.attention_norm.of(values, pass.epsilon()),
             attended,
@@ -202,14 +224,17 @@ impl Layer {
             SkipConnection {
                 bias: &values[self.output.bias.clone()],
                 dropout: pass.hidden_mask(Site::FeedForwardDropout(self.index)),
-                rows: pass.rows,
+                rows: of,
                 residual: normed,
             },
             self.output_norm.of(values, pass.epsilon()),
             feed_forward,
             &mut saved.feed_forward_statistics[..rows],
-            output,
+            &mut output[..rows * h],
         );
+        if let Some(selection) = selection {
+            selection.spread(h, output);
+        }
     }
 
     /// Turns the gradient of the layer's output in `d.hidden` into that of its input `x`, and adds
@@ -225,8 +250,16 @@ impl Layer {
         d: &mut Gradients,
         scratch: &mut Scratch,
     ) {
-        let (rows, h, simd) = (pass.batch.rows(), pass.config.hidden_size, pass.simd);
+        let (all, h, simd) = (pass.batch.rows(), pass.config.hidden_size, pass.simd);
         let (i, heads) = (pass.config.intermediate_size, pass.heads(self.index));
+        let selection = pass.selection(self.index);
+        let rows = selection.map_or(all, Selection::len);
+        if let Some(selection) = selection {
+            grow(&mut d.selected, rows * h);
+            selection.pick(&d.hidden, h, &mut d.selected[..rows * h]);
+            std::mem::swap(&mut d.hidden, &mut d.selected);
+        }
+        let of = selection.map_or(pass.rows, Selection::rows);
         let (hidden, residual) = (&mut d.hidden[..rows * h], &mut d.residual[..rows * h]);
         let (linear, inner) = (&mut d.linear[..rows * h], &mut d.inner[..rows * i]);
         let (partials, precision) = (&mut d.partials, pass.precision);
@@ -234,7 +267,7 @@ impl Layer {
         // Feed-forward block.
         let input = (&saved.feed_forward[..rows * h], &saved.feed_forward_statistics[..rows]);
         let mask = pass.hidden_mask(Site::FeedForwardDropout(self.index));
-        let dropout = mask.map(|mask| (mask, pass.rows));
+        let dropout = mask.map(|mask| (mask, of));
         let norm = self.output_norm.of(values, pass.epsilon());
         let sums = Sums::of(gradients, &self.output_norm, &self.output, partials);
         norm::backward_through_dropout(simd, dropout, norm, input, hidden, residual, linear, sums);
@@ -258,18 +291,22 @@ impl Layer {
         let context = &saved.context[..rows * h];
         let input = (&saved.attended[..rows * h], &saved.attended_statistics[..rows]);
         let mask = pass.hidden_mask(Site::AttentionOutputDropout(self.index));
-        let dropout = mask.map(|mask| (mask, pass.rows));
+        let dropout = mask.map(|mask| (mask, of));
         let norm = self.attention_norm.of(values, pass.epsilon());
         let sums = Sums::of(gradients, &self.attention_norm, &self.attention, partials);
         norm::backward_through_dropout(simd, dropout, norm, input, residual, hidden, linear, sums);
         self.attention.add_weight_gradient(precision, gradients, context, linear);
+        self.attention.backward(precision, values, linear, residual, Output::Overwrite);
         let d_context = residual;
-        self.attention.backward(precision, values, linear, d_context, Output::Overwrite);
-        let d_qkv = &mut d.qkv[..rows * 3 * h];
+        if let Some(selection) = selection {
+            std::mem::swap(&mut d.hidden, &mut d.selected);
+            selection.put(&d.selected[..rows * h], h, &mut d.hidden[..all * h]);
+        }
+        let (hidden, d_qkv) = (&mut d.hidden[..all * h], &mut d.qkv[..all * 3 * h]);
         heads.backward(
             simd,
-            pass.batch,
-            &saved.qkv[..rows * 3 * h],
+            Queries { batch: pass.batch, selection },
+            &saved.qkv[..all * 3 * h],
             &saved.log_sums[..rows * heads.count],
             context,
             d_context,
@@ -283,8 +320,16 @@ impl Layer {
 }
 
 impl Saved {
-    fn reserve(&mut self, rows: usize, hidden: usize, intermediate: usize, heads: usize) {
-        grow(&mut self.qkv, rows * 3 * hidden);
+    /// Makes room for `all` rows, of which `rows` are selected.
+    fn reserve(
+        &mut self,
+        all: usize,
+        rows: usize,
+        hidden: usize,
+        intermediate: usize,
+        heads: usize,
+    ) {
+        grow(&mut self.qkv, all * 3 * hidden);
         grow(&mut self.log_sums, rows * heads);
         for buffer in
             [&mut self.context, &mut self.attended, &mut self.normed, &mut self.feed_forward]

@@ -6,11 +6,11 @@ use crate::model::{Layout, Part};
 
 use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
 use super::gemm::Output;
-use super::heads::{add_picked, pick};
 use super::layer::Pass;
 use super::linear::{Linear, parameter_range};
 use super::loss::Distilled;
 use super::norm::{self, NormRanges, Statistics};
+use super::selection::{add_picked, pick};
 use super::{grow, parts};
 
 /// Predicts the token at a row: dense layer, GELU, LayerNorm, then the token embedding as output

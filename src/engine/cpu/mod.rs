@@ -2,8 +2,8 @@
 //!
 //! One file per subject: [`gemm`] (matrix products), [`attention`], [`norm`], [`elementwise`]
 //! (biases and GELU), [`embedding`], [`loss`], [`dropout`]. [`layer`], [`masked_lm`] and [`heads`]
-//! combine them, [`network`] is the forward pass, [`run`] makes a training step, [`workers`] divide
-//! a batch for inference, [`kernel_times`] times the kernels, and [`super::simd`] runs them with the
+//! combine them, [`network`] is the forward pass, [`selection`] leaves out rows that no head reads,
+//! [`run`] makes a training step, [`workers`] divide a batch for inference, [`kernel_times`] times the kernels, and [`super::simd`] runs them with the
 //! processor's widest instructions. Only the factors of matrix products may have less precision than f32.
 //!
 //! Activation buffers grow to the largest batch seen and are reused.
@@ -24,9 +24,11 @@ mod network;
 pub(super) mod norm;
 mod optimizer;
 mod run;
+mod selection;
 mod workers;
 
 use std::collections::HashMap;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -121,6 +123,17 @@ pub fn measured_peak(precision: Precision) -> f64 {
         })
         .fold(f64::INFINITY, f64::min);
     2.0 * (SIZE as f64).powi(3) / fastest
+}
+
+/// Which of the last hidden states the heads read.
+enum Read<'a> {
+    All,
+    /// Those of the rows that the pooler reads.
+    Pooled,
+    /// Those of these rows.
+    Rows(&'a [u32]),
+    /// Those that a batch has labels for.
+    Pretraining(&'a PretrainingBatch),
 }
 
 /// The CPU engine.
@@ -325,16 +338,26 @@ impl CpuEngine {
     }
 
     /// Runs the encoder and returns what the heads need.
-    fn encode<'a>(&'a mut self, batch: &'a Packed, dropout: Option<Dropout>) -> Result<Run<'a>> {
-        let (last, _) = self.forward(batch, dropout, 0..0)?;
+    fn encode<'a>(
+        &'a mut self,
+        batch: &'a Packed,
+        read: Read<'_>,
+        dropout: Option<Dropout>,
+    ) -> Result<Run<'a>> {
+        let (last, _) = self.forward(batch, read, dropout, 0..0)?;
         Ok(self.run(batch, dropout, last))
     }
 
-    /// Runs the encoder. Returns which of the hidden states are the last layer's, and copies of those after the layers
-    /// in `copied` (0: the embeddings).
+    /// Returns what the task's head reads.
+    fn task_reads(&self) -> Result<Read<'static>> {
+        Ok(if self.model.task()?.is_pooled() { Read::Pooled } else { Read::All })
+    }
+
+    /// Runs the encoder for heads that read `read`. Returns which of the hidden states are the last layer's, and copies of those after the layers in `copied` (0: the embeddings).
     fn forward(
         &mut self,
         batch: &Packed,
+        read: Read<'_>,
         dropout: Option<Dropout>,
         copied: Range<usize>,
     ) -> Result<(usize, Vec<Vec<f32>>)> {
@@ -357,6 +380,16 @@ impl CpuEngine {
             recompute: self.recompute,
         };
         let (a, rows) = (&mut self.activations, batch.rows());
+        let pooled = batch.pooled_rows(self.config.is_decoder);
+        match read {
+            Read::All => a.selection.set(iter::empty(), rows),
+            Read::Pooled => a.selection.set(pooled, rows),
+            Read::Rows(read) => a.selection.set(read.iter().copied(), rows),
+            Read::Pretraining(batch) => {
+                let pooled = pooled.take(batch.next_labels.len());
+                a.selection.set(pooled.chain(batch.masked_rows.iter().copied()), rows);
+            }
+        }
         let parts = if dropout.is_none() && gain { workers::divide(batch) } else { None };
         let Some(parts) = parts else {
             return Ok(network.forward(batch, dropout, a, copied));
@@ -365,7 +398,7 @@ impl CpuEngine {
         let len = rows * self.config.hidden_size;
         grow(&mut a.hidden[0], len);
         let hidden = &mut a.hidden[0][..len];
-        Ok((0, self.workers.forward(network, batch, parts, hidden, copied)?))
+        Ok((0, self.workers.forward(network, batch, &a.selection, parts, hidden, copied)?))
     }
 
     /// Returns what heads and backward pass need, after [`forward`](Self::forward) of the same
@@ -379,6 +412,7 @@ impl CpuEngine {
                 config: &self.config,
                 batch,
                 rows: &a.rows,
+                selection: &a.selection,
                 dropout,
             },
             model: &self.model,
@@ -412,7 +446,7 @@ impl CpuEngine {
         batch: &Packed,
         dropout: Option<Dropout>,
     ) -> Result<Vec<f32>> {
-        let (last, _) = on_the_pool(|| self.forward(batch, dropout, 0..0))?;
+        let (last, _) = on_the_pool(|| self.forward(batch, Read::All, dropout, 0..0))?;
         let mut hidden = std::mem::take(&mut self.activations.hidden[last]);
         hidden.truncate(batch.rows() * self.config.hidden_size);
         Ok(hidden)
@@ -431,8 +465,8 @@ impl CpuEngine {
     }
 
     /// Runs the encoder for inference.
-    fn infer<'a>(&'a mut self, batch: &'a Packed) -> Result<Run<'a>> {
-        self.encode(batch, None)
+    fn infer<'a>(&'a mut self, batch: &'a Packed, read: Read<'_>) -> Result<Run<'a>> {
+        self.encode(batch, read, None)
     }
 }
 
@@ -510,7 +544,7 @@ impl Engine for CpuEngine {
 
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
         on_the_pool(|| {
-            let (last, copies) = self.forward(batch, None, layers)?;
+            let (last, copies) = self.forward(batch, Read::All, None, layers)?;
             let run = self.run(batch, None, last);
             let hidden = &run.hidden[run.last][..run.len()];
             let pooled = heads::pooled(run.pass, run.layout, run.values, hidden, run.head);
@@ -527,7 +561,8 @@ impl PretrainingEngine for CpuEngine {
         dropout: Dropout,
     ) -> Result<PretrainingScores> {
         self.part(|engine| {
-            let mut run = engine.encode(&batch.packed, Some(dropout))?;
+            let read = Read::Pretraining(batch);
+            let mut run = engine.encode(&batch.packed, read, Some(dropout))?;
             run.pretraining(batch, Some(weights))
         })
     }
@@ -540,14 +575,14 @@ impl PretrainingEngine for CpuEngine {
         dropout: Dropout,
     ) -> Result<DistillationScores> {
         self.part(|engine| {
-            let mut run = engine.encode(&batch.packed, Some(dropout))?;
+            let mut run = engine.encode(&batch.packed, Read::All, Some(dropout))?;
             run.distillation(batch, targets, weights)
         })
     }
 
     fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()> {
         on_the_pool(|| {
-            let run = self.infer(batch)?;
+            let run = self.infer(batch, Read::All)?;
             let head = run.model.masked_lm()?;
             let hidden = &run.hidden[run.last][..run.len()];
             let logits = head.logits(run.pass, run.values, hidden, rows, run.masked_lm);
@@ -561,12 +596,15 @@ impl PretrainingEngine for CpuEngine {
     }
 
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
-        on_the_pool(|| self.infer(&batch.packed)?.pretraining(batch, None))
+        on_the_pool(|| {
+            let read = Read::Pretraining(batch);
+            self.infer(&batch.packed, read)?.pretraining(batch, None)
+        })
     }
 
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
         on_the_pool(|| {
-            let run = self.infer(batch)?;
+            let run = self.infer(batch, Read::Rows(rows))?;
             let head = run.model.masked_lm()?;
             let hidden = &run.hidden[run.last][..run.len()];
             Ok(head.logits(run.pass, run.values, hidden, rows, run.masked_lm).to_vec())
@@ -575,7 +613,7 @@ impl PretrainingEngine for CpuEngine {
 
     fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
         on_the_pool(|| {
-            let run = self.infer(batch)?;
+            let run = self.infer(batch, Read::Pooled)?;
             let head = run.model.next_sentence()?;
             let hidden = &run.hidden[run.last][..run.len()];
             let logits = head.forward(run.pass, run.values, hidden, run.head);
@@ -591,12 +629,16 @@ impl TaskEngine for CpuEngine {
         dropout: Dropout,
         loss: &mut (dyn FnMut(&mut [f32]) + Send),
     ) -> Result<()> {
-        self.part(|engine| engine.encode(batch, Some(dropout))?.task(loss))
+        self.part(|engine| {
+            let read = engine.task_reads()?;
+            engine.encode(batch, read, Some(dropout))?.task(loss)
+        })
     }
 
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
         on_the_pool(|| {
-            let run = self.infer(batch)?;
+            let read = self.task_reads()?;
+            let run = self.infer(batch, read)?;
             let head = run.model.task()?;
             let hidden = &run.hidden[run.last][..run.len()];
             Ok(head.forward(run.pass, run.values, hidden, run.head).to_vec())

@@ -14,6 +14,7 @@ use super::elementwise::add_bias;
 use super::layer::{Gradients, Pass, Saved};
 use super::masked_lm::MaskedLmBuffers;
 use super::norm::Statistics;
+use super::selection::Selection;
 use super::{Model, embedding, grow, heads};
 
 /// The model, its parameters, and how they are computed with.
@@ -31,6 +32,7 @@ pub struct Network<'a> {
 #[derive(Default)]
 pub struct Activations {
     pub rows: Rows,
+    pub selection: Selection,
     pub embedding_sums: Vec<f32>,
     pub embedding_statistics: Vec<Statistics>,
     /// The embeddings before their projection, if there is one.
@@ -58,8 +60,8 @@ impl Activations {
 }
 
 impl Network<'_> {
-    /// Runs the encoder. Returns which of the hidden states in `a` are the last layer's, and copies of those
-    /// after the layers in `copied` (0: the embeddings).
+    /// Runs the encoder for the rows that `a` selects. Returns which of the hidden states in `a` are the last layer's,
+    /// and copies of those after the layers in `copied` (0: the embeddings).
     pub fn forward(
         self,
         batch: &Packed,
@@ -68,8 +70,10 @@ impl Network<'_> {
         copied: Range<usize>,
     ) -> (usize, Vec<Vec<f32>>) {
         a.rows.set(batch);
+        a.selection.find(&a.rows);
         let (simd, precision, config) = (self.simd, self.precision, self.config);
-        let pass = Pass { simd, precision, config, batch, rows: &a.rows, dropout };
+        let (rows, selection) = (&a.rows, &a.selection);
+        let pass = Pass { simd, precision, config, batch, rows, selection, dropout };
         let (rows, h, values) = (batch.rows(), config.hidden_size, self.values);
         let embedded = rows * config.embedding_width();
         grow(&mut a.embedding_sums, embedded);

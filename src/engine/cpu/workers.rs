@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 
 use super::gemm::Unit;
 use super::network::{Activations, Network};
+use super::selection::Selection;
 
 /// The tokens of a part, if the sequences allow it.
 const TOKENS: usize = 512;
@@ -36,6 +37,8 @@ struct Worker {
 /// A part of a batch, and where its results go.
 struct Part<'a> {
     batch: Packed,
+    /// Its rows among those of the batch.
+    rows: Range<u32>,
     hidden: &'a mut [f32],
     copies: &'a mut Vec<Vec<f32>>,
 }
@@ -67,12 +70,13 @@ pub fn divide(batch: &Packed) -> Option<Vec<Range<usize>>> {
 }
 
 impl Workers {
-    /// Runs the encoder over the `parts` of a batch. Writes the last hidden states to `hidden`, and returns copies
-    /// of those after the layers in `copied`.
+    /// Runs the encoder over the `parts` of a batch, for the selected rows. Writes the last hidden states to `hidden`,
+    /// and returns copies of those after the layers in `copied`.
     pub fn forward(
         &mut self,
         network: Network<'_>,
         batch: &Packed,
+        selection: &Selection,
         parts: Vec<Range<usize>>,
         hidden: &mut [f32],
         copied: Range<usize>,
@@ -87,9 +91,10 @@ impl Workers {
         let mut copies: Vec<Vec<Vec<f32>>> = vec![Vec::new(); parts.len()];
         let (mut rest, mut queue) = (hidden, Vec::with_capacity(parts.len()));
         for (sequences, copies) in parts.into_iter().zip(&mut copies) {
+            let rows = batch.cu_seqlens[sequences.start]..batch.cu_seqlens[sequences.end];
             let batch = batch.slice(sequences);
             let (hidden, others) = rest.split_at_mut(batch.rows() * network.config.hidden_size);
-            queue.push(Part { batch, hidden, copies });
+            queue.push(Part { batch, rows, hidden, copies });
             rest = others;
         }
         let queue = Mutex::new(queue.into_iter());
@@ -102,6 +107,7 @@ impl Workers {
                     pool.install(|| {
                         while let Some(part) = next() {
                             let copied = copied.clone();
+                            activations.selection.set_part(selection, part.rows);
                             let (last, copies) =
                                 network.forward(&part.batch, None, activations, copied);
                             let len = part.hidden.len();
@@ -157,13 +163,29 @@ mod tests {
             for threads in [1, 2, 3, 5] {
                 let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 let mut hidden = vec![0.0; len];
-                let copies = pool.install(|| {
-                    let parts = divide(&batch).expect("enough tokens");
-                    assert!(parts.len() >= threads.max(2));
-                    Workers::default().forward(network, &batch, parts, &mut hidden, 1..4).unwrap()
-                });
+                let run = |selection: &Selection, hidden: &mut [f32], copied: Range<usize>| {
+                    pool.install(|| {
+                        let parts = divide(&batch).expect("enough tokens");
+                        assert!(parts.len() >= threads.max(2));
+                        let workers = &mut Workers::default();
+                        workers.forward(network, &batch, selection, parts, hidden, copied).unwrap()
+                    })
+                };
+                let copies = run(&Selection::default(), &mut hidden, 1..4);
                 assert_eq!(copies, expected, "{threads} threads, {precision}");
                 assert_eq!(hidden, whole.hidden[last][..len], "{threads} threads, {precision}");
+                // The first row of each sequence but those of one part.
+                let mut selection = Selection::default();
+                let half = batch.rows() as u32 / 2;
+                let firsts: Vec<u32> = batch.pooled_rows(false).filter(|&row| row > half).collect();
+                selection.set(firsts.iter().copied(), batch.rows());
+                run(&selection, &mut hidden, 0..0);
+                for row in firsts.into_iter().map(|row| row as usize * 128) {
+                    let (a, b) = (&hidden[row..row + 128], &whole.hidden[last][row..row + 128]);
+                    let off = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    // Small f32 products have other last bits.
+                    assert!(off < 1e-5, "{threads} threads, {precision}: {off}");
+                }
             }
         }
     }

@@ -1,6 +1,9 @@
 //! Compares attention with its definition, in f64.
 
 use super::*;
+use crate::engine::cpu::dropout::Rows;
+use crate::model::Dropout;
+use crate::random::Site;
 
 /// Lengths of sequences: less than a block, one, and more; Miri takes too long for these.
 const LENGTHS: &[usize] = if cfg!(miri) { &[1, 2, 5] } else { &[1, 5, 64, 67] };
@@ -54,9 +57,10 @@ fn values_and_gradients_are_those_of_the_definition() {
         };
         let (mut context, mut log_sums) = (vec![f32::NAN; rows * HIDDEN], vec![0.0; rows * COUNT]);
         let (simd, scratch) = (Simd::detect(), &mut Scratch::default());
-        heads.forward(simd, &batch, &qkv, &mut context, &mut log_sums, scratch);
+        let queries = Queries { batch: &batch, selection: None };
+        heads.forward(simd, queries, &qkv, &mut context, &mut log_sums, scratch);
         let mut d_qkv = vec![f32::NAN; qkv.len()];
-        heads.backward(simd, &batch, &qkv, &log_sums, &context, &d_context, &mut d_qkv, scratch);
+        heads.backward(simd, queries, &qkv, &log_sums, &context, &d_context, &mut d_qkv, scratch);
         for sequence in 0..batch.sequences() {
             let loss = |qkv: &[f32]| -> f64 {
                 let places =
@@ -102,5 +106,50 @@ fn values_and_gradients_are_those_of_the_definition() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn selected_queries_have_the_values_and_gradients_that_they_have_among_all() {
+    let batch = batch();
+    let rows = batch.rows();
+    // Some rows of most sequences, all of one, and none of another.
+    let skipped = batch.rows_of(LENGTHS.len() - 2);
+    let whole = batch.rows_of(1);
+    let indices: Vec<u32> = (0..rows as u32)
+        .filter(|&row| whole.contains(&(row as usize)) || row % 3 == 1)
+        .filter(|&row| !skipped.contains(&(row as usize)))
+        .collect();
+    let (mut all, mut selection) = (Rows::default(), Selection::default());
+    all.set(&batch);
+    selection.set(indices.iter().copied(), rows);
+    selection.find(&all);
+    assert!(selection.get().is_some());
+    let n = indices.len();
+    let qkv = values(rows * 3 * HIDDEN, 1.0);
+    let d_selected = values(n * HIDDEN, 2.0);
+    let mut d_context = vec![0.0; rows * HIDDEN];
+    selection.put(&d_selected, HIDDEN, &mut d_context);
+    let dropout = Dropout { seed: 1, step: 2 };
+    let mask = Mask::new(Some(dropout), Site::AttentionDropout(0), 0.2);
+    for (causal, dropout) in [(false, None), (true, None), (false, mask), (true, mask)] {
+        let (count, size) = (COUNT, SIZE);
+        let heads = Heads { count, size, causal, dropout, precision: Precision::F32 };
+        let run = |selection: Option<&Selection>, n: usize, d_context: &[f32]| {
+            let queries = Queries { batch: &batch, selection };
+            let (simd, scratch) = (Simd::detect(), &mut Scratch::default());
+            let (mut context, mut log_sums) = (vec![f32::NAN; n * HIDDEN], vec![0.0; n * COUNT]);
+            heads.forward(simd, queries, &qkv, &mut context, &mut log_sums, scratch);
+            let mut d = vec![f32::NAN; qkv.len()];
+            heads.backward(simd, queries, &qkv, &log_sums, &context, d_context, &mut d, scratch);
+            (context, d)
+        };
+        let (expected, d_expected) = run(None, rows, &d_context);
+        let (context, d_qkv) = run(Some(&selection), n, &d_selected);
+        let mut picked = vec![0.0; n * HIDDEN];
+        selection.pick(&expected, HIDDEN, &mut picked);
+        let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
+        assert!(close(&context, &picked), "causal: {causal}");
+        assert!(close(&d_qkv, &d_expected), "causal: {causal}");
     }
 }

@@ -29,6 +29,14 @@ impl Rows {
             self.examples.extend(range.map(|_| example));
         }
     }
+
+    /// Sets the rows to some of those of `all`.
+    pub fn pick(&mut self, all: &Self, indices: &[u32]) {
+        self.examples.clear();
+        self.examples.extend(indices.iter().map(|&row| all.examples[row as usize]));
+        self.positions.clear();
+        self.positions.extend(indices.iter().map(|&row| all.positions[row as usize]));
+    }
 }
 
 /// The dropout of one site in one step.

@@ -1,7 +1,7 @@
 //! Compares attention with the CPU engine's, and at small sizes with its definition in f64.
 
 use crate::engine::Precision;
-use crate::engine::cpu::attention::{Heads as CpuHeads, Scratch};
+use crate::engine::cpu::attention::{Heads as CpuHeads, Queries, Scratch};
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::kernels::{
     AttentionBackward, AttentionForward, Heads, attention_backward, attention_forward,
@@ -200,8 +200,9 @@ impl Inputs {
         let mut log_sums = vec![0.0; packed.rows() * heads.count];
         let mut d_qkv = vec![0.0; qkv.len()];
         let (c, l, s) = (&mut context, &mut log_sums, &mut scratch);
-        heads.forward(simd, packed, qkv, c, l, s);
-        heads.backward(simd, packed, qkv, l, c, d_context, &mut d_qkv, s);
+        let queries = Queries { batch: packed, selection: None };
+        heads.forward(simd, queries, qkv, c, l, s);
+        heads.backward(simd, queries, qkv, l, c, d_context, &mut d_qkv, s);
         Results { context, log_sums, d_qkv }
     }
 
