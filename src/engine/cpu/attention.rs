@@ -26,10 +26,8 @@ use super::grow;
 use super::kernel_times::Kernel;
 use super::selection::Selection;
 
-/// Queries per block.
-pub const BLOCK: usize = 64;
-/// Products of shorter sequences are computed in f32.
-const SHORT: usize = 64;
+/// Queries per block. Each block packs the keys and values again.
+pub const BLOCK: usize = 128;
 /// How many random values one call generates.
 const GROUP: usize = 64;
 
@@ -179,10 +177,11 @@ impl Task<'_> {
 
     /// Rounding the factors of small products takes longer than it saves.
     fn precision(&self) -> Precision {
+        let unit = Unit::detect();
         match self.heads.precision {
-            Precision::Bf16 if self.length() >= SHORT => Precision::Bf16,
+            Precision::Bf16 if self.length() >= unit.shortest_attention() => Precision::Bf16,
             // Only linear layers have 8 bits. Attention takes bf16 where the processor multiplies it.
-            Precision::Int8 if self.length() >= SHORT && Unit::detect() != Unit::F32 => {
+            Precision::Int8 if self.length() >= unit.shortest_attention() && unit != Unit::F32 => {
                 Precision::Bf16
             }
             _ => Precision::F32,

@@ -6,7 +6,7 @@ use crate::model::Dropout;
 use crate::random::Site;
 
 /// Lengths of sequences: less than a block, one, and more; Miri takes too long for these.
-const LENGTHS: &[usize] = if cfg!(miri) { &[1, 2, 5] } else { &[1, 5, 64, 67] };
+const LENGTHS: &[usize] = if cfg!(miri) { &[1, 2, 5] } else { &[1, 5, 128, 131] };
 const COUNT: usize = 2;
 const SIZE: usize = 3;
 const HIDDEN: usize = COUNT * SIZE;
