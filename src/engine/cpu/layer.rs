@@ -166,7 +166,7 @@ impl Layer {
         [&mut self.qkv, &mut self.attention, &mut self.intermediate, &mut self.output]
     }
 
-    /// Maps `x`, (rows, hidden), to `output` of that size.
+    /// Maps `x`, (rows, hidden), to `output` of that size, of which only the selected rows have a meaning.
     pub fn forward(
         &self,
         pass: Pass<'_>,
@@ -188,7 +188,7 @@ impl Layer {
         let log_sums = &mut saved.log_sums[..rows * heads.count];
         let queries = Queries { batch: pass.batch, selection };
         heads.forward(pass.simd, queries, qkv, context, log_sums, scratch);
-        let (of, residual) = match selection {
+        let (places, residual) = match selection {
             None => (pass.rows, x),
             Some(selection) => {
                 // `output` has room for them until the last step.
@@ -204,7 +204,7 @@ impl Layer {
             SkipConnection {
                 bias: &values[self.attention.bias.clone()],
                 dropout: pass.hidden_mask(Site::AttentionOutputDropout(self.index)),
-                rows: of,
+                rows: places,
                 residual,
             },
             self.attention_norm.of(values, pass.epsilon()),
@@ -224,7 +224,7 @@ impl Layer {
             SkipConnection {
                 bias: &values[self.output.bias.clone()],
                 dropout: pass.hidden_mask(Site::FeedForwardDropout(self.index)),
-                rows: of,
+                rows: places,
                 residual: normed,
             },
             self.output_norm.of(values, pass.epsilon()),
@@ -255,11 +255,12 @@ impl Layer {
         let selection = pass.selection(self.index);
         let rows = selection.map_or(all, Selection::len);
         if let Some(selection) = selection {
+            // Until the gradients of all rows are needed again, `d.hidden` has those of the selected rows.
             grow(&mut d.selected, rows * h);
             selection.pick(&d.hidden, h, &mut d.selected[..rows * h]);
             std::mem::swap(&mut d.hidden, &mut d.selected);
         }
-        let of = selection.map_or(pass.rows, Selection::rows);
+        let places = selection.map_or(pass.rows, Selection::rows);
         let (hidden, residual) = (&mut d.hidden[..rows * h], &mut d.residual[..rows * h]);
         let (linear, inner) = (&mut d.linear[..rows * h], &mut d.inner[..rows * i]);
         let (partials, precision) = (&mut d.partials, pass.precision);
@@ -267,7 +268,7 @@ impl Layer {
         // Feed-forward block.
         let input = (&saved.feed_forward[..rows * h], &saved.feed_forward_statistics[..rows]);
         let mask = pass.hidden_mask(Site::FeedForwardDropout(self.index));
-        let dropout = mask.map(|mask| (mask, of));
+        let dropout = mask.map(|mask| (mask, places));
         let norm = self.output_norm.of(values, pass.epsilon());
         let sums = Sums::of(gradients, &self.output_norm, &self.output, partials);
         norm::backward_through_dropout(simd, dropout, norm, input, hidden, residual, linear, sums);
@@ -291,7 +292,7 @@ impl Layer {
         let context = &saved.context[..rows * h];
         let input = (&saved.attended[..rows * h], &saved.attended_statistics[..rows]);
         let mask = pass.hidden_mask(Site::AttentionOutputDropout(self.index));
-        let dropout = mask.map(|mask| (mask, of));
+        let dropout = mask.map(|mask| (mask, places));
         let norm = self.attention_norm.of(values, pass.epsilon());
         let sums = Sums::of(gradients, &self.attention_norm, &self.attention, partials);
         norm::backward_through_dropout(simd, dropout, norm, input, residual, hidden, linear, sums);

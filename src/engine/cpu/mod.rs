@@ -3,7 +3,8 @@
 //! One file per subject: [`gemm`] (matrix products), [`attention`], [`norm`], [`elementwise`]
 //! (biases and GELU), [`embedding`], [`loss`], [`dropout`]. [`layer`], [`masked_lm`] and [`heads`]
 //! combine them, [`network`] is the forward pass, [`selection`] leaves out rows that no head reads,
-//! [`run`] makes a training step, [`workers`] divide a batch for inference, [`kernel_times`] times the kernels, and [`super::simd`] runs them with the
+//! [`run`] makes a training step, [`workers`] divide a batch for inference, [`kernel_times`] times
+//! the kernels, and [`super::simd`] runs them with the
 //! processor's widest instructions. Only the factors of matrix products may have less precision than f32.
 //!
 //! Activation buffers grow to the largest batch seen and are reused.
@@ -353,7 +354,8 @@ impl CpuEngine {
         Ok(if self.model.task()?.is_pooled() { Read::Pooled } else { Read::All })
     }
 
-    /// Runs the encoder for heads that read `read`. Returns which of the hidden states are the last layer's, and copies of those after the layers in `copied` (0: the embeddings).
+    /// Runs the encoder for heads that read `read`. Returns which of the hidden states are the last layer's, and copies
+    /// of those after the layers in `copied` (0: the embeddings).
     fn forward(
         &mut self,
         batch: &Packed,

@@ -1,8 +1,8 @@
 //! The rows of the last layer that heads read.
 //!
-//! A row of a layer's output depends on the other rows through their keys and values alone. So the last layer computes
-//! everything else only for the rows that the masked-LM head (masked tokens) and the pooler (one row for each
-//! sequence) read. The results are the same.
+//! A row of a layer's output depends on the other rows through their keys and values alone. The masked-LM head reads the
+//! masked tokens, and the pooler one row for each sequence. So in the last layer only these rows attend to others and go
+//! through the feed-forward layers. The results are the same.
 
 use std::ops::Range;
 
