@@ -63,7 +63,7 @@ impl Encoder {
                 pass,
                 "the engine has run another batch since this one was encoded"
             );
-            engine.add_gradients(&batch, dropout, d_hidden);
+            engine.add_gradients(&batch, dropout, &d_hidden);
             Ok(())
         });
         Ok(out.put_tape(tape))

@@ -21,8 +21,8 @@ use crate::model::ATTENTION_STRIDE;
 use crate::random::Stream;
 
 use super::dropout::Mask;
+use super::floats::Floats;
 use super::gemm::{Matrix, MatrixMut, Output, Threads, Unit, product};
-use super::grow;
 use super::kernel_times::Kernel;
 use super::selection::Selection;
 
@@ -54,15 +54,15 @@ pub struct Queries<'a> {
 #[derive(Default)]
 struct Buffers {
     /// The queries of a block, if not all rows are queries: (BLOCK, head size)
-    queries: Vec<f32>,
+    queries: Floats,
     /// Two blocks of scores, (BLOCK, padded length).
-    p: Vec<f32>,
-    d: Vec<f32>,
+    p: Floats,
+    d: Floats,
     /// (BLOCK, head size)
-    block: Vec<f32>,
+    block: Floats,
     /// (length, head size)
-    d_keys: Vec<f32>,
-    d_values: Vec<f32>,
+    d_keys: Floats,
+    d_values: Floats,
 }
 
 /// Scratch for the tasks, one piece per thread of the pool.
@@ -77,12 +77,12 @@ impl Scratch {
         }
         for buffers in &mut self.0 {
             let b = buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
-            grow(&mut b.p, BLOCK * padded(longest));
-            grow(&mut b.d, BLOCK * padded(longest));
-            grow(&mut b.queries, BLOCK * size);
-            grow(&mut b.block, BLOCK * size);
-            grow(&mut b.d_keys, longest * size);
-            grow(&mut b.d_values, longest * size);
+            b.p.grow(BLOCK * padded(longest));
+            b.d.grow(BLOCK * padded(longest));
+            b.queries.grow(BLOCK * size);
+            b.block.grow(BLOCK * size);
+            b.d_keys.grow(longest * size);
+            b.d_values.grow(longest * size);
         }
     }
 

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use crate::engine::simd::{Simd, exp};
 
-use super::grow;
+use super::floats::Floats;
 use super::kernel_times::Kernel;
 
 /// Rows per task.
@@ -104,7 +104,7 @@ pub fn add_bias(simd: Simd, x: &mut [f32], bias: &[f32]) {
 /// order. The matrix is read sequentially, and the sums don't depend on the threads.
 #[derive(Default)]
 pub struct Partials {
-    values: Vec<f32>,
+    values: Floats,
     width: usize,
     stripes: usize,
 }
@@ -120,7 +120,7 @@ impl Partials {
         width: usize,
     ) -> impl IndexedParallelIterator<Item = &mut [f32]> {
         (self.width, self.stripes) = (width, rows.div_ceil(STRIPE));
-        grow(&mut self.values, self.stripes * width);
+        self.values.grow(self.stripes * width);
         self.values[..self.stripes * width].par_chunks_mut(width)
     }
 

@@ -7,8 +7,8 @@ use crate::random::Site;
 
 use super::dropout::Mask;
 use super::elementwise::{Partials, add_bias};
+use super::floats::Floats;
 use super::gemm::Output;
-use super::grow;
 use super::layer::Pass;
 use super::linear::Linear;
 use super::selection::{add_picked, pick};
@@ -24,14 +24,14 @@ pub struct Buffers {
     /// The rows that the pooler reads.
     rows: Vec<u32>,
     /// Their hidden states, later the gradients of these.
-    picked: Vec<f32>,
+    picked: Floats,
     /// The input of the pooler's activation.
-    inner: Vec<f32>,
-    pooled: Vec<f32>,
+    inner: Floats,
+    pooled: Floats,
     /// The linear layer's input after dropout.
-    input: Vec<f32>,
-    d: Vec<f32>,
-    logits: Vec<f32>,
+    input: Floats,
+    d: Floats,
+    logits: Floats,
     partials: Partials,
 }
 
@@ -52,7 +52,7 @@ impl Pooler {
     ) {
         let (n, h) = (pass.batch.sequences(), pass.config.hidden_size);
         for buffer in [&mut b.picked, &mut b.inner, &mut b.pooled] {
-            grow(buffer, n * h);
+            buffer.grow(n * h);
         }
         b.rows.clear();
         b.rows.extend(pass.batch.pooled_rows(pass.config.is_decoder));
@@ -82,7 +82,7 @@ impl Pooler {
         let (n, h) = (pass.batch.sequences(), pass.config.hidden_size);
         let d = &mut b.d[..n * h];
         let activation = pass.config.model_type.pooler_activation();
-        for (d, x) in d.iter_mut().zip(&b.inner) {
+        for (d, x) in d.iter_mut().zip(&*b.inner) {
             *d *= activation.slope(*x);
         }
         self.0.add_bias_gradient(pass.simd, gradients, d, &mut b.partials);
@@ -157,12 +157,12 @@ impl Head {
             pooler.forward(pass, values, hidden, self.pooler_mask(pass), b);
         }
         let n = self.rows(pass);
-        grow(&mut b.logits, n * self.linear.outputs);
+        b.logits.grow(n * self.linear.outputs);
         let from = self.reads(pass, hidden, &b.pooled);
         let input = match self.mask(pass) {
             None => from,
             Some(mask) => {
-                grow(&mut b.input, n * h);
+                b.input.grow(n * h);
                 b.input[..n * h].copy_from_slice(from);
                 self.drop(pass, mask, &mut b.input[..n * h]);
                 &b.input[..n * h]
@@ -194,7 +194,7 @@ impl Head {
             Some(_) => &b.input[..n * h],
         };
         self.linear.add_weight_gradient(Precision::F32, gradients, input, d_logits);
-        grow(&mut b.d, n * h);
+        b.d.grow(n * h);
         let d = &mut b.d[..n * h];
         self.linear.backward(Precision::F32, values, d_logits, d, Output::Overwrite);
         if let Some(mask) = mask {

@@ -8,6 +8,7 @@ use crate::random::Site;
 use super::attention::{Heads, Queries, Scratch};
 use super::dropout::{Mask, Rows};
 use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
+use super::floats::Floats;
 use super::gemm::Output;
 use super::grow;
 use super::linear::Linear;
@@ -73,17 +74,17 @@ pub struct Layer {
 #[derive(Default)]
 pub struct Saved {
     /// (rows, 3 × hidden)
-    qkv: Vec<f32>,
+    qkv: Floats,
     /// (selected rows, heads)
-    log_sums: Vec<f32>,
-    context: Vec<f32>,
-    attended: Vec<f32>,
+    log_sums: Floats,
+    context: Floats,
+    attended: Floats,
     attended_statistics: Vec<Statistics>,
-    normed: Vec<f32>,
+    normed: Floats,
     /// The intermediate layer before the bias and after GELU, (selected rows, intermediate).
-    inner: Vec<f32>,
-    activated: Vec<f32>,
-    feed_forward: Vec<f32>,
+    inner: Floats,
+    activated: Floats,
+    feed_forward: Floats,
     feed_forward_statistics: Vec<Statistics>,
 }
 
@@ -92,15 +93,15 @@ pub struct Saved {
 pub struct Gradients {
     /// Gradient of the layer's output; the backward pass overwrites it with that of its input:
     /// (rows, hidden).
-    pub hidden: Vec<f32>,
-    residual: Vec<f32>,
-    linear: Vec<f32>,
+    pub hidden: Floats,
+    residual: Floats,
+    linear: Floats,
     /// (selected rows, hidden)
-    selected: Vec<f32>,
+    selected: Floats,
     /// (rows, intermediate)
-    inner: Vec<f32>,
+    inner: Floats,
     /// (rows, 3 × hidden)
-    qkv: Vec<f32>,
+    qkv: Floats,
     pub partials: Partials,
 }
 
@@ -108,13 +109,12 @@ impl Gradients {
     /// Makes room for `rows` rows and zeroes the gradient of the hidden states.
     pub fn start(&mut self, rows: usize, config: &Config) {
         let hidden = rows * config.hidden_size;
-        self.hidden.clear();
-        self.hidden.resize(hidden, 0.0);
+        self.hidden.zero(hidden);
         for buffer in [&mut self.residual, &mut self.linear] {
-            grow(buffer, hidden);
+            buffer.grow(hidden);
         }
-        grow(&mut self.inner, rows * config.intermediate_size);
-        grow(&mut self.qkv, 3 * hidden);
+        self.inner.grow(rows * config.intermediate_size);
+        self.qkv.grow(3 * hidden);
     }
 
     /// Runs backward through the projection of the embeddings `x`: turns the gradient of the hidden states
@@ -128,13 +128,14 @@ impl Gradients {
         gradients: &mut [f32],
     ) {
         let precision = pass.precision;
-        projection.add_bias_gradient(pass.simd, gradients, &self.hidden, &mut self.partials);
-        projection.add_weight_gradient(precision, gradients, x, &self.hidden);
-        grow(&mut self.residual, x.len());
+        let dy = &self.hidden[..x.len() / projection.inputs * projection.outputs];
+        projection.add_bias_gradient(pass.simd, gradients, dy, &mut self.partials);
+        projection.add_weight_gradient(precision, gradients, x, dy);
+        self.residual.grow(x.len());
         let d = &mut self.residual[..x.len()];
-        projection.backward(precision, values, &self.hidden, d, Output::Overwrite);
+        projection.backward(precision, values, dy, d, Output::Overwrite);
         std::mem::swap(&mut self.hidden, &mut self.residual);
-        grow(&mut self.residual, x.len());
+        self.residual.grow(x.len());
     }
 
     /// Returns the gradient of the embeddings, of `len` values, and scratch for their backward pass.
@@ -256,7 +257,7 @@ impl Layer {
         let rows = selection.map_or(all, Selection::len);
         if let Some(selection) = selection {
             // Until the gradients of all rows are needed again, `d.hidden` has those of the selected rows.
-            grow(&mut d.selected, rows * h);
+            d.selected.grow(rows * h);
             selection.pick(&d.hidden, h, &mut d.selected[..rows * h]);
             std::mem::swap(&mut d.hidden, &mut d.selected);
         }
@@ -330,15 +331,15 @@ impl Saved {
         intermediate: usize,
         heads: usize,
     ) {
-        grow(&mut self.qkv, all * 3 * hidden);
-        grow(&mut self.log_sums, rows * heads);
+        self.qkv.grow(all * 3 * hidden);
+        self.log_sums.grow(rows * heads);
         for buffer in
             [&mut self.context, &mut self.attended, &mut self.normed, &mut self.feed_forward]
         {
-            grow(buffer, rows * hidden);
+            buffer.grow(rows * hidden);
         }
-        grow(&mut self.inner, rows * intermediate);
-        grow(&mut self.activated, rows * intermediate);
+        self.inner.grow(rows * intermediate);
+        self.activated.grow(rows * intermediate);
         grow(&mut self.attended_statistics, rows);
         grow(&mut self.feed_forward_statistics, rows);
     }

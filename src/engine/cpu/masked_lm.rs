@@ -5,6 +5,7 @@ use crate::engine::simd::Simd;
 use crate::model::{Layout, Part};
 
 use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
+use super::floats::Floats;
 use super::gemm::Output;
 use super::layer::Pass;
 use super::linear::{Linear, parameter_range};
@@ -26,14 +27,14 @@ pub struct MaskedLm {
 /// as wide as the embeddings.
 #[derive(Default)]
 pub struct MaskedLmBuffers {
-    picked: Vec<f32>,
-    dense: Vec<f32>,
-    activated: Vec<f32>,
+    picked: Floats,
+    dense: Floats,
+    activated: Floats,
     statistics: Vec<Statistics>,
-    normed: Vec<f32>,
-    d: Vec<f32>,
-    d_dense: Vec<f32>,
-    logits: Vec<f32>,
+    normed: Floats,
+    d: Floats,
+    d_dense: Floats,
+    logits: Floats,
     partials: Partials,
     parts: LossParts,
 }
@@ -78,13 +79,13 @@ impl MaskedLm {
     ) {
         let (n, v) = (rows.len(), self.output.outputs);
         let (h, e) = (self.dense.inputs, self.dense.outputs);
-        grow(&mut b.picked, n * h);
-        grow(&mut b.d, n * h.max(e));
+        b.picked.grow(n * h);
+        b.d.grow(n * h.max(e));
         for buffer in [&mut b.dense, &mut b.activated, &mut b.normed, &mut b.d_dense] {
-            grow(buffer, n * e);
+            buffer.grow(n * e);
         }
         grow(&mut b.statistics, n);
-        grow(&mut b.logits, n * v);
+        b.logits.grow(n * v);
         pick(hidden, rows, h, &mut b.picked[..n * h]);
         let dense = &mut b.dense[..n * e];
         self.dense.forward(pass.precision, values, &b.picked[..n * h], dense);

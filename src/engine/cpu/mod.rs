@@ -3,9 +3,9 @@
 //! One file per subject: [`gemm`] (matrix products), [`attention`], [`norm`], [`elementwise`]
 //! (biases and GELU), [`embedding`], [`loss`], [`dropout`]. [`layer`], [`masked_lm`] and [`heads`]
 //! combine them, [`network`] is the forward pass, [`selection`] leaves out rows that no head reads,
-//! [`run`] makes a training step, [`workers`] divide a batch for inference, [`kernel_times`] times
-//! the kernels, and [`super::simd`] runs them with the
-//! processor's widest instructions. Only the factors of matrix products may have less precision than f32.
+//! [`run`] makes a training step, and [`workers`] divide a batch for inference. [`floats`] are the
+//! buffers, [`kernel_times`] times the kernels, and [`super::simd`] runs them with the processor's
+//! widest instructions. Only the factors of matrix products may have less precision than f32.
 //!
 //! Activation buffers grow to the largest batch seen and are reused.
 
@@ -13,6 +13,7 @@ pub(super) mod attention;
 pub(super) mod dropout;
 pub(super) mod elementwise;
 pub(super) mod embedding;
+mod floats;
 mod gemm;
 pub(super) mod heads;
 pub mod kernel_times;
@@ -398,7 +399,7 @@ impl CpuEngine {
         };
         a.rows.set(batch);
         let len = rows * self.config.hidden_size;
-        grow(&mut a.hidden[0], len);
+        a.hidden[0].grow(len);
         let hidden = &mut a.hidden[0][..len];
         Ok((0, self.workers.forward(network, batch, &a.selection, parts, hidden, copied)?))
     }
@@ -441,7 +442,7 @@ impl CpuEngine {
         self.passes
     }
 
-    /// Runs the encoder and moves the last hidden states, (rows, hidden), out. With `dropout`,
+    /// Runs the encoder and returns the last hidden states, (rows, hidden). With `dropout`,
     /// [`add_gradients`](Self::add_gradients) may follow.
     pub(super) fn last_hidden(
         &mut self,
@@ -449,20 +450,18 @@ impl CpuEngine {
         dropout: Option<Dropout>,
     ) -> Result<Vec<f32>> {
         let (last, _) = on_the_pool(|| self.forward(batch, Read::All, dropout, 0..0))?;
-        let mut hidden = std::mem::take(&mut self.activations.hidden[last]);
-        hidden.truncate(batch.rows() * self.config.hidden_size);
-        Ok(hidden)
+        Ok(self.activations.hidden[last][..batch.rows() * self.config.hidden_size].to_vec())
     }
 
     /// Adds the gradients of the parameters that follow from those of the last hidden states. The
     /// batch must be that of the last pass.
-    pub(super) fn add_gradients(&mut self, batch: &Packed, dropout: Dropout, d_hidden: Vec<f32>) {
+    pub(super) fn add_gradients(&mut self, batch: &Packed, dropout: Dropout, d_hidden: &[f32]) {
         let rows = batch.rows();
         assert_eq!(d_hidden.len(), rows * self.config.hidden_size);
         let last = self.config.num_hidden_layers;
-        grow(&mut self.activations.hidden[last], d_hidden.len());
+        self.activations.hidden[last].grow(d_hidden.len());
         self.activations.gradients.start(rows, &self.config);
-        self.activations.gradients.hidden = d_hidden;
+        self.activations.gradients.hidden[..d_hidden.len()].copy_from_slice(d_hidden);
         on_the_pool(|| self.run(batch, Some(dropout), last).backward());
     }
 

@@ -11,6 +11,7 @@ use crate::random::Site;
 use super::attention::Scratch;
 use super::dropout::Rows;
 use super::elementwise::add_bias;
+use super::floats::Floats;
 use super::layer::{Gradients, Pass, Saved};
 use super::masked_lm::MaskedLmBuffers;
 use super::norm::Statistics;
@@ -33,13 +34,13 @@ pub struct Network<'a> {
 pub struct Activations {
     pub rows: Rows,
     pub selection: Selection,
-    pub embedding_sums: Vec<f32>,
+    pub embedding_sums: Floats,
     pub embedding_statistics: Vec<Statistics>,
     /// The embeddings before their projection, if there is one.
-    pub embedded: Vec<f32>,
+    pub embedded: Floats,
     /// Hidden states: after the embeddings, then after each layer. Inference alternates between the
     /// first two.
-    pub hidden: Vec<Vec<f32>>,
+    pub hidden: Vec<Floats>,
     /// Each layer's activations for its backward pass. With recomputing and in inference, all
     /// layers share the first.
     pub saved: Vec<Saved>,
@@ -54,7 +55,7 @@ impl Activations {
     pub fn new(layers: usize) -> Self {
         let mut new = Self::default();
         new.saved.resize_with(layers, Saved::default);
-        new.hidden.resize_with(layers + 1, Vec::new);
+        new.hidden.resize_with(layers + 1, Floats::default);
         new
     }
 }
@@ -76,15 +77,15 @@ impl Network<'_> {
         let pass = Pass { simd, precision, config, batch, rows, selection, dropout };
         let (rows, h, values) = (batch.rows(), config.hidden_size, self.values);
         let embedded = rows * config.embedding_width();
-        grow(&mut a.embedding_sums, embedded);
+        a.embedding_sums.grow(embedded);
         grow(&mut a.embedding_statistics, rows);
-        grow(&mut a.hidden[0], rows * h);
+        a.hidden[0].grow(rows * h);
         let projection = self.model.projection.as_ref();
         let out = match projection {
             Some(_) => &mut a.embedded,
             None => &mut a.hidden[0],
         };
-        grow(out, embedded);
+        out.grow(embedded);
         let mask = pass.hidden_mask(Site::EmbeddingDropout);
         embedding::forward(
             simd,
@@ -122,7 +123,7 @@ impl Network<'_> {
                 Some(_) if !self.recompute => &mut a.saved[index],
                 _ => &mut a.saved[0],
             };
-            grow(&mut a.hidden[to], rows * h);
+            a.hidden[to].grow(rows * h);
             let [x, y] = a.hidden.get_disjoint_mut([from, to]).expect("different indices");
             let (x, y) = (&x[..rows * h], &mut y[..rows * h]);
             layer.forward(pass, values, x, saved, y, &mut a.scratch);

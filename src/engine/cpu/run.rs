@@ -12,6 +12,7 @@ use crate::model::Layout;
 use crate::random::Site;
 
 use super::attention::Scratch;
+use super::floats::Floats;
 use super::layer::{Gradients, Pass, Saved};
 use super::loss::{cosine, cross_entropy, distillation};
 use super::masked_lm::MaskedLmBuffers;
@@ -31,7 +32,7 @@ pub struct Run<'a> {
     pub embedding_statistics: &'a [Statistics],
     /// The embeddings before their projection, if there is one.
     pub embedded: &'a [f32],
-    pub hidden: &'a mut [Vec<f32>],
+    pub hidden: &'a mut [Floats],
     /// Index of the last layer's hidden states.
     pub last: usize,
     pub saved: &'a mut [Saved],
