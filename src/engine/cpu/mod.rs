@@ -54,7 +54,7 @@ use self::layer::{Layer, Pass};
 pub(crate) use self::linear::{Linear, parameter_range};
 use self::masked_lm::MaskedLm;
 use self::network::{Activations, Network};
-use self::norm::NormRanges;
+use self::norm::{NormRanges, Statistics};
 pub use self::optimizer::global_norm;
 use self::run::Run;
 use self::workers::Workers;
@@ -68,10 +68,10 @@ use super::{
     TaskEngine,
 };
 
-/// Grows a buffer to at least `len` values.
-fn grow<T: Default + Clone>(buffer: &mut Vec<T>, len: usize) {
+/// Grows a buffer to at least `len` rows.
+fn grow(buffer: &mut Vec<Statistics>, len: usize) {
     if buffer.len() < len {
-        buffer.resize(len, T::default());
+        buffer.resize(len, Statistics::default());
     }
 }
 

@@ -17,7 +17,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Selects some of `all` rows, or all if `rows` are none, or so many that leaving out the others gains little.
+    /// Selects `rows` out of `all` rows. Selects all if `rows` is empty, or has more than three quarters of them: leaving
+    /// out so few would gain little.
     pub fn set(&mut self, rows: impl Iterator<Item = u32>, all: usize) {
         self.indices.clear();
         self.indices.extend(rows);

@@ -68,7 +68,7 @@ impl Unit {
         }
     }
 
-    /// Returns the tokens of the shortest sequence for which attention gains from bf16.
+    /// Returns how many tokens a sequence needs for its attention to be faster in bf16 than in f32.
     pub fn shortest_attention(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
