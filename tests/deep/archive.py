@@ -17,28 +17,21 @@ import re
 import subprocess
 import sys
 import time
-import urllib.request
 import uuid
+
+from hub import ask
 
 CELL = "use cloze::prelude::*;\nlet t = Cpu::default().tensor([1.0f32, 2.0]);\n(t.clone() + t).array()"
 # Building the session template included.
 LIMIT = 1200
 
 
-def asked(address, token, path, body=None):
-    """Returns what the server answers."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{address}{path}", data, {"Authorization": f"token {token}"})
-    with urllib.request.urlopen(request, timeout=60) as reply:
-        return json.load(reply)
-
-
 def through_the_server(address, token):
     """Starts a kernel and runs a cell as JupyterLab's page does. Runs in JupyterLab's environment."""
     import websocket
 
-    assert "cloze" in asked(address, token, "api/kernelspecs")["kernelspecs"]
-    kernel = asked(address, token, "api/kernels", {"name": "cloze"})["id"]
+    assert "cloze" in ask(f"{address}api/kernelspecs", "GET", token)["kernelspecs"]
+    kernel = ask(f"{address}api/kernels", "POST", token, {"name": "cloze"})["id"]
     channels = f"{address.replace('http', 'ws', 1)}api/kernels/{kernel}/channels?token={token}"
     connection = websocket.create_connection(channels, timeout=LIMIT)
     header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "session": uuid.uuid4().hex,
@@ -89,7 +82,7 @@ def main():
             address = re.search(r"(http://127\.0\.0\.1:\d+/)lab/tree/00_index\.ipynb\?token=(\w+)", printed)
         address, token = address.groups()
         print(f"JupyterLab served the lessons after {time.time() - began:.0f} s")
-        names = [entry["name"] for entry in asked(address, token, "api/contents")["content"]]
+        names = [entry["name"] for entry in ask(f"{address}api/contents", "GET", token)["content"]]
         assert "00_index.ipynb" in names and "28_students.ipynb" in names, names
 
         (jupyter,) = home.glob(".local/share/cloze/python/bin/jupyter-lab")
