@@ -5,6 +5,7 @@
 WORK is a folder for the archive's files and the home folder of that newcomer. The check fails unless
 
 - `bin/cloze-kernel lab` installs JupyterLab, makes the notebooks and serves them at the address that it prints;
+- the session template is compiled from the sources in the archive, not from those that the program was built from;
 - the server's own list has the kernel, and a cell that is sent through the server is answered;
 - lesson 01 runs as a notebook.
 
@@ -84,20 +85,25 @@ def main():
         print(f"JupyterLab served the lessons after {time.time() - began:.0f} s")
         names = [entry["name"] for entry in ask(f"{address}api/contents", "GET", token)["content"]]
         assert "00_index.ipynb" in names and "28_students.ipynb" in names, names
+        data = home / ".local/share/cloze"
+        assert (data / "notebooks/00_index.ipynb").is_file(), "the notebooks are elsewhere"
 
-        (jupyter,) = home.glob(".local/share/cloze/python/bin/jupyter-lab")
+        jupyter = data / "python/bin/jupyter"
         python = jupyter.with_name("python")
         began = time.time()
         through = [python, pathlib.Path(__file__).resolve(), "--through-the-server", address, token]
         subprocess.run(through, env=variables, check=True)
         print(f"a cell was answered through the server after {time.time() - began:.0f} s")
+        # Cargo has rewritten the manifest in the archive, so it differs from the checkout's.
+        (manifest,) = data.glob("templates/*/source/Cargo.toml")
+        packed = programs.parent / "share/cloze/source/Cargo.toml"
+        assert manifest.read_bytes() == packed.read_bytes(), "the template is of other sources"
 
         solutions = work / "solutions"
         build = [programs / "cloze", "lessons", "build", "--solutions", "--out", solutions]
         subprocess.run(build, env=variables, check=True, stdout=subprocess.DEVNULL)
         (lesson,) = solutions.glob("01_*.ipynb")
-        execute = [jupyter.with_name("jupyter"), "execute", lesson]
-        subprocess.run(execute, env={**variables, "CLOZE_LESSON_QUICK": "1"}, check=True)
+        subprocess.run([jupyter, "execute", lesson], env={**variables, "CLOZE_LESSON_QUICK": "1"}, check=True)
         print("lesson 01 ran")
     finally:
         lab.terminate()
