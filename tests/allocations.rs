@@ -84,11 +84,11 @@ fn update(rule: Rule) -> Update {
 
 const DROPOUT: Dropout = Dropout { seed: 1, step: 1 };
 
-/// Runs `step` three times to fill the buffers, then counts the allocations of two more.
+/// Runs `step` ten times, in which each thread fills its buffers, then counts the allocations of two more.
 fn allocations(mut step: impl FnMut() + Send) -> usize {
     // On a thread of the pool, because handing work to the pool sometimes allocates.
     rayon::scope(|_| {
-        (0..3).for_each(|_| step());
+        (0..10).for_each(|_| step());
         COUNTING.store(true, Relaxed);
         (0..2).for_each(|_| step());
         COUNTING.store(false, Relaxed);
@@ -110,7 +110,7 @@ fn steps_allocate_nothing_and_memory_is_as_forecast() {
         next_labels: vec![0, 1, 0, 0, 1],
         packed: packed.clone(),
     };
-    for rule in [Rule::Adamw, Rule::Lamb] {
+    for rule in [Rule::Adamw, Rule::Lamb, Rule::Muon] {
         let allocated = allocations(|| {
             engine.pretraining_gradients(&pretraining, DROPOUT).unwrap();
             engine.update(&update(rule)).unwrap();
@@ -147,7 +147,8 @@ fn steps_allocate_nothing_and_memory_is_as_forecast() {
         });
         assert_eq!(allocated, 0, "allocations in a step, {part:?}");
         let peak = (PEAK.load(Relaxed) - before) as f64;
-        let work = Work { rows: wide.rows(), sequences: wide.sequences(), longest: 128 };
+        let (rows, sequences) = (wide.rows(), wide.sequences());
+        let work = Work { rows, sequences, longest: 128, predicted: 0 };
         let forecast = Forecast::of(&config, &layout, work, recompute).total() as f64;
         // The products pack their operands into a few MiB per thread, for any model.
         let difference = peak - forecast;

@@ -3,16 +3,13 @@
     python3 benches/speedrun/run.py prepare --data DIR --work DIR
     python3 benches/speedrun/run.py train NAME --work DIR [--minutes 60] [--seed 1] [-- OPTIONS of cloze pretrain]
     python3 benches/speedrun/run.py train NAME --work DIR --torch PYTHON [..] [-- OPTIONS of peers/torch_pretrain.py]
-    python3 benches/speedrun/run.py probe --work DIR
     python3 benches/speedrun/run.py search [NAME] --work DIR [--minutes 10]
     python3 benches/speedrun/run.py tasks NAME --work DIR --data DIR [--seed 1]
     python3 benches/speedrun/run.py table [--minutes 60]
 
 `prepare` makes the text, its vocabulary and a token store in --work, once. `train` trains within the time, measures the
 model, which stays in WORK/NAME-MINUTES-SEED, and adds a line to results.jsonl. `tasks` fine-tunes that model and adds
-the scores. `probe` measures the speeds of the candidates in candidates.txt that speeds.json lacks, in turns, on the idle
-machine. `search` then trains each that has no result yet, or those of which the names begin with NAME, for the steps
-that take as long as 300 of the base for each of the minutes; the machine may be busy meanwhile.
+the scores. `search` trains each of candidates.txt that has no result yet, or those of which the names begin with NAME.
 In options `--shape 4x192` is a model of 4 layers, 192 wide, with heads of 64 and positions for 128 tokens.
 """
 
@@ -34,18 +31,10 @@ import machine  # noqa: E402  (needs the path)
 
 RESULTS = HERE / "results.jsonl"
 CANDIDATES = HERE / "candidates.txt"
-SPEEDS = HERE / "speeds.json"
 PIECES, SEQ = 8000, 128
 # Seconds that are trained to find out how many steps fit into the time, and the share of the time that is planned:
 # on a shared machine no two runs have the same speed.
 PROBE, PLANNED = 20, 0.98
-# How often `probe` measures each candidate.
-ROUNDS = 3
-# Steps of the base in a minute of a search. A candidate gets as many as take the same time, so that searches on
-# machines of different speed add up. They take a minute on two cores of an AMD EPYC of 2019, which has no AVX-512.
-BASE_STEPS = 300
-# Options that cost no time: candidates that differ in nothing else have one speed.
-FREE = ("--lr", "--schedule", "--adam-beta2", "--warmup", "--weight-decay", "--whole-word")
 
 # Task: data below --data or the lessons' data, metric, options.
 LESSONS = {
@@ -121,15 +110,16 @@ def step_times(folder):
     return [now["time"] - before["time"] for before, now in zip(lines, lines[1:]) if "loss" in now]
 
 
-def step_time(options, seconds=PROBE, about=None):
-    """Trains for some seconds, with both phases in their shares, and returns the mean of a step; `about` is a guess."""
+def step_time(options):
+    """Trains for some seconds, with both phases in their shares, and returns the mean of a step."""
+    mean = PROBE
     with tempfile.TemporaryDirectory() as folder:
-        for trained in [seconds] if about else [0, seconds]:
-            steps = max(50, int(trained / about)) if about else 50
+        for _ in range(2):
+            steps = max(50, int(PROBE / mean))
             pretrain(options, folder, steps, steps, ["--eval-sequences", 32])
             # The first steps allocate buffers.
-            about = statistics.mean(step_times(pathlib.Path(folder))[3:])
-    return about
+            mean = statistics.mean(step_times(pathlib.Path(folder))[3:])
+    return mean
 
 
 def measure(options, model):
@@ -146,8 +136,8 @@ def measure(options, model):
     return {"held_out_loss": first["mlm_loss"], "held_out_accuracy": first["mlm_accuracy"], "next_sentence": pairs}
 
 
-def train(options, steps=None):
-    """Trains and measures an entry, for so many steps, or as many as fit into the time."""
+def train(options):
+    """Trains and measures an entry, for as many steps as fit into the time."""
     folder = options.work / f"{options.name}-{options.minutes:g}-{options.seed}"
     seconds = 60 * options.minutes
     if options.torch:
@@ -157,7 +147,7 @@ def train(options, steps=None):
         trained = call(command, env=os.environ | machine.PYTORCH_ALLOCATOR)
     else:
         # An entry is probed just before it trains.
-        steps = steps or int(seconds * PLANNED / step_time(options))
+        steps = int(seconds * PLANNED / step_time(options))
         summary = pretrain(options, folder, steps, max(1, steps // 10))
         times = step_times(folder)
         trained = {"steps": steps, "train_seconds": round(sum(times)), "tokens_per_s": round(summary["tokens_per_s"])}
@@ -185,48 +175,12 @@ def candidates(options):
             yield options.name
 
 
-def work_of(words):
-    """Returns the options that decide how long a step takes, as one text."""
-    options = " ".join(words).split("--")
-    return "--".join(sorted(option.strip() for option in options if f"--{option}".split()[0] not in FREE))
-
-
-def speeds():
-    return json.loads(SPEEDS.read_text(encoding="utf-8")) if SPEEDS.exists() else {}
-
-
-def probe(options):
-    """Measures the speeds that are not known, in turns, so that a slow minute of the machine is nobody's alone.
-
-    Candidates that do the same work a step are measured as one. The base is measured again, and the others' speeds are
-    converted to the machine on which it was measured first.
-    """
-    work = {name: work_of(options.options) for name in candidates(options)}
-    known = {work[name]: speed for name, speed in speeds().items() if name in work}
-    base, found = work["base"], {}
-    for done in range(ROUNDS):
-        for name in candidates(options):
-            times = found.setdefault(work[name], [])
-            if len(times) > done or (work[name] in known and work[name] != base):
-                continue
-            times.append(step_time(options, PROBE / 2, times[-1] if times else None))
-            print(f"{name}: {times[-1]:.4f} s a step", file=sys.stderr, flush=True)
-    # The other programs of a shared machine only add time.
-    least = {kind: min(times) for kind, times in found.items() if times}
-    scale = known.get(base, least[base]) / least[base]
-    known = {kind: round(scale * time, 4) for kind, time in least.items()} | known
-    SPEEDS.write_text(json.dumps({name: known[work[name]] for name in work}, indent=1) + "\n", encoding="utf-8")
-
-
 def search(options):
     begin = options.name or ""
     done = {(line["name"], line["minutes"], line["seed"]) for line in results()}
-    known = speeds()
     for name in candidates(options):
-        if name not in known:
-            sys.exit(f"{SPEEDS.name} has no speed of {name}: run `run.py probe`")
         if name.startswith(begin) and (name, options.minutes, options.seed) not in done:
-            train(options, int(options.minutes * BASE_STEPS * known["base"] / known[name]))
+            train(options)
 
 
 def tasks(options):
@@ -276,7 +230,7 @@ def main():
     arguments = sys.argv[1:]
     at = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["prepare", "train", "probe", "search", "tasks", "table"])
+    parser.add_argument("command", choices=["prepare", "train", "search", "tasks", "table"])
     parser.add_argument("name", nargs="?")
     parser.add_argument("--cloze", type=pathlib.Path, default=ROOT / "target/release/cloze")
     parser.add_argument("--torch", type=pathlib.Path, help="a Python with torch and transformers, which trains")
@@ -288,12 +242,12 @@ def main():
     options = parser.parse_args(arguments[:at])
     options.options = arguments[at + 1:]
     options.minutes = options.minutes or (10 if options.command == "search" else 60)
-    needed = {"prepare": ["data", "work"], "train": ["name", "work"], "probe": ["work"], "search": ["work"],
-              "table": [], "tasks": ["name", "work", "data"]}
+    needed = {"prepare": ["data", "work"], "train": ["name", "work"], "search": ["work"], "table": [],
+              "tasks": ["name", "work", "data"]}
     for name in needed[options.command]:
         if getattr(options, name) is None:
             parser.error(f"{options.command} needs {'NAME' if name == 'name' else '--' + name}")
-    commands = {"prepare": prepare, "train": train, "probe": probe, "search": search, "tasks": tasks, "table": table}
+    commands = {"prepare": prepare, "train": train, "search": search, "tasks": tasks, "table": table}
     commands[options.command](options)
 
 

@@ -2,10 +2,8 @@
 
 use crate::model::{Config, HeadInput, Layout, Part};
 
-use super::cpu::{STRIPE, attention_scratch};
-
-/// Per cent of masked tokens (Devlin et al., section 3.1).
-const MASKED: usize = 15;
+use super::cpu::{STRIPE, attention_scratch, muon_scratch_bytes};
+use super::optimizer::Rule;
 
 /// The size of the largest batch that the model runs at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,15 +14,19 @@ pub struct Work {
     pub sequences: usize,
     /// Tokens of the longest sequence.
     pub longest: usize,
+    /// Tokens whose words the model must predict: none but in pre-training.
+    pub predicted: usize,
 }
 
 impl Work {
     /// Returns the average size of a part with fewer sequences.
     pub fn part(self, sequences: usize) -> Self {
+        let share = |tokens: usize| (tokens * sequences).div_ceil(self.sequences.max(1));
         Self {
-            rows: (self.rows * sequences).div_ceil(self.sequences.max(1)),
+            rows: share(self.rows),
             sequences,
             longest: self.longest,
+            predicted: share(self.predicted),
         }
     }
 }
@@ -45,16 +47,10 @@ pub fn largest(work: Work, free: u64, needs: impl Fn(Work) -> u64) -> usize {
     fit
 }
 
-/// Returns how many of `rows` tokens are predicted: all of them in a left-to-right model.
-pub(super) fn masked_share(config: &Config, rows: usize) -> usize {
-    let share = if config.is_decoder { 100 } else { MASKED };
-    (rows * share).div_ceil(100)
-}
-
 /// The memory that a training run holds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forecast {
-    /// Parameters, gradients and the optimizer's moments.
+    /// Parameters, gradients, and the optimizer's moments and buffers.
     pub state: u64,
     /// Activations and their gradients.
     pub activations: u64,
@@ -65,7 +61,7 @@ impl Forecast {
     pub fn of(config: &Config, layout: &Layout, work: Work, recompute: bool) -> Self {
         let (h, i) = (config.hidden_size, config.intermediate_size);
         let (layers, heads) = (config.num_hidden_layers, config.num_attention_heads);
-        let Work { rows, sequences, longest } = work;
+        let Work { rows, sequences, longest, predicted } = work;
         // The last layer computes only the rows that a pooled head reads. Those that pre-training reads depend on the
         // masks, so all are counted.
         let pooled = layout.task_head().is_some_and(|head| head.input == HeadInput::Pooled);
@@ -91,7 +87,7 @@ impl Forecast {
         };
         // The masked-LM head's logits, and its activations of the predicted tokens.
         let masked = if layout.parts().contains(&Part::MaskedLm) {
-            masked_share(config, rows) * (config.vocab_size + 6 * h)
+            predicted * (config.vocab_size + 6 * h)
         } else {
             0
         };
@@ -104,8 +100,16 @@ impl Forecast {
     /// Returns the bytes besides parameters that a teacher needs for `work`: the activations of one
     /// layer at a time, its logits at masked tokens and its last hidden states.
     pub fn teacher(config: &Config, layout: &Layout, work: Work) -> u64 {
-        let outputs = work.rows * (MASKED * config.vocab_size / 100 + config.hidden_size);
+        let outputs = work.predicted * config.vocab_size + work.rows * config.hidden_size;
         Self::of(config, layout, work, true).activations + 4 * outputs as u64
+    }
+
+    /// Adds the buffers of this update rule, if it runs on the CPU.
+    pub fn with_rule(mut self, rule: Rule, layout: &Layout) -> Self {
+        if rule == Rule::Muon {
+            self.state += muon_scratch_bytes(layout);
+        }
+        self
     }
 
     /// Returns the sum.

@@ -129,6 +129,26 @@ pub fn terms<const N: usize>(
     terms
 }
 
+/// Returns the sum of the squares of `f` over the values at each index of `slices`, which must have the
+/// length of the first one, with 16 partial sums.
+#[inline(always)]
+pub fn squares<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f64 {
+    let n = slices[0].len();
+    let mut lanes = [0.0f64; LANES];
+    for chunk in 0..n / LANES {
+        let terms = terms(&slices, chunk * LANES, LANES, &f);
+        for (lane, &x) in lanes.iter_mut().zip(&terms) {
+            *lane += f64::from(x) * f64::from(x);
+        }
+    }
+    let rest = n % LANES;
+    let terms = terms(&slices, n - rest, rest, &f);
+    for (lane, &x) in lanes.iter_mut().zip(&terms[..rest]) {
+        *lane += f64::from(x) * f64::from(x);
+    }
+    lanes.iter().sum()
+}
+
 /// Returns the largest value; negative infinity if there is none.
 #[inline(always)]
 pub fn max(values: &[f32]) -> f32 {

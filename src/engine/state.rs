@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::engine::Precision;
 use crate::engine::optimizer::{Moments, Update};
 use crate::error::{Error, Result};
 use crate::model::Layout;
@@ -76,9 +77,10 @@ impl State {
         }
     }
 
-    /// Clips, updates, zeroes the gradients; returns their norm before clipping.
-    pub fn update(&mut self, update: &Update) -> f64 {
-        update.apply(
+    /// Clips, updates, zeroes the gradients; returns their norm before clipping. Products are computed in `precision`.
+    pub fn update(&mut self, update: &Update, precision: Precision) -> f64 {
+        update.apply_in(
+            precision,
             &self.layout,
             &mut self.values,
             &mut self.gradients,

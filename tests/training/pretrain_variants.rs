@@ -194,11 +194,14 @@ fn a_recipe_sets_what_no_option_does() {
         "--adam-beta2 was 0.98 and is 0.999",
         "--dropout was 0 and is 0.1",
     ];
-    assert_eq!(changes(&trained("--resume --recipe paper --mask-prob 0.3")), expected);
-    // What is masked is part of the run.
+    let resumed = "--resume --recipe paper --mask-prob 0.3 --optimizer muon";
+    assert_eq!(changes(&trained(resumed)), expected);
+    // What is masked, and the update rule, are part of the run.
     let mut other = run(&corpus, &out, "10");
     other.extend(["--resume", "--recipe", "paper"]);
     assert_contains(&fails(&other, 2), "--mask-prob was 0.3 and is now 0.15");
+    other.extend(["--mask-prob", "0.3"]);
+    assert_contains(&fails(&other, 2), "--optimizer was muon and is now adamw");
     trained("--overwrite --recipe paper --lr 2e-4");
     assert_eq!((of("hidden_dropout_prob"), of("initializer_range")), (0.1, 0.02));
     assert_eq!(changes(&trained("--resume --recipe paper")), ["--lr was 0.0002 and is 0.0001"]);

@@ -157,6 +157,7 @@ pub(crate) fn train(mut args: Args) -> Result<Trained> {
         let mut run = memory::Run::new(config, &first.layout, setup, size, option);
         let batch = args.recipe.batch();
         run.work = memory::largest(sequences, batch, settings.micro_batch);
+        run.rule = settings.optimizer.rule;
         run.check()?;
     }
     settings.frozen = head.as_ref().map(Head::describe);

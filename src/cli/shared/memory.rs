@@ -4,6 +4,7 @@ use super::checks::refuse;
 use crate::data::Sequences;
 use crate::data::sequences::BatchSize;
 use crate::engine::memory::{Forecast, Work, largest as largest_part};
+use crate::engine::optimizer::Rule;
 use crate::engine::{Backend, CpuEngine, Precision, Recompute, Setup, cuda};
 use crate::error::{Error, Result};
 use crate::memory::{format_bytes, free};
@@ -21,7 +22,7 @@ pub(crate) fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize
     };
     let most = most.min(if micro_batch == 0 { most } else { micro_batch });
     let lengths = (0..sequences.len()).map(|i| sequences.length(i));
-    let mut work = Work { rows: 0, sequences: 0, longest: lengths.max().unwrap_or(0) };
+    let mut work = Work { longest: lengths.max().unwrap_or(0), ..Work::default() };
     for &index in largest_first.iter().take(most) {
         let tokens = sequences.tokens_of(index);
         if let BatchSize::Tokens(budget) = size
@@ -55,6 +56,8 @@ pub(crate) struct Run<'a> {
     pub(crate) setup: Setup,
     /// The largest batch that it can meet.
     pub(crate) work: Work,
+    /// How gradients become updates.
+    pub(crate) rule: Rule,
     /// The teacher of a distillation, which computes its outputs for every batch first.
     pub(crate) teacher: Option<(&'a Config, &'a Layout)>,
     /// The command's option for fewer sequences at once.
@@ -74,7 +77,8 @@ impl<'a> Run<'a> {
             config,
             layout,
             setup,
-            work: Work { rows: sequences * longest, sequences, longest },
+            work: Work { rows: sequences * longest, sequences, longest, predicted: 0 },
+            rule: Rule::default(),
             teacher: None,
             option,
         }
@@ -143,7 +147,8 @@ impl<'a> Run<'a> {
 
     fn forecast(&self, work: Work, recompute: Recompute) -> Forecast {
         let setup = Setup { recompute, ..self.setup };
-        setup.forecast(self.config, self.layout, work, self.teacher.is_some())
+        let forecast = setup.forecast(self.config, self.layout, work, self.teacher.is_some());
+        forecast.with_rule(self.rule, self.layout)
     }
 
     fn teacher_needs(&self, work: Work) -> u64 {
@@ -237,17 +242,33 @@ mod tests {
     }
 
     #[test]
+    fn predicted_tokens_and_muon_need_room_too() {
+        let config = Size::Mini.config(30522);
+        let layout = Layout::new(&config, &Part::MaskedLm.with_encoder());
+        let mut run = run(&config, &layout, (64, 128));
+        let needs = |run: &Run<'_>| run.needs(run.work, Recompute::Nothing);
+        let none = needs(&run);
+        run.work.predicted = 2458;
+        let with_logits = needs(&run);
+        assert_eq!(with_logits - none, 4 * 2458 * (30522 + 6 * 256));
+        run.rule = Rule::Muon;
+        let threads = rayon::current_num_threads().min(4 * 6) as u64;
+        assert_eq!(needs(&run) - with_logits, threads * 4 * 2 * (256 * 1024 + 256 * 256));
+    }
+
+    #[test]
     fn a_teacher_needs_room_too() {
         let (large, small) = (Size::Base.config(30522), Size::Mini.config(30522));
         let parts = Part::MaskedLm.with_encoder();
         let layouts = [&large, &small].map(|config| Layout::new(config, &parts));
         let mut run = run(&small, &layouts[1], (64, 128));
+        run.work.predicted = 1228;
         let alone = Forecast::of(&small, &layouts[1], run.work, false).total();
         assert!(run.fits((alone, "")).is_ok());
         run.teacher = Some((&large, &layouts[0]));
         let message = run.fits((alone, "")).unwrap_err().to_string();
         assert!(message.contains("at once fit (--micro-batch"), "{message}");
-        // 15 % of 8,192 tokens over the vocabulary, and 768 numbers of each.
+        // Of 15 % of 8,192 tokens the whole vocabulary's logits, and of each 768 numbers.
         let answers = 4 * (1228 * 30522 + 8192 * 768);
         assert!(run.teacher_needs(run.work) > answers);
     }

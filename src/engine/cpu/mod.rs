@@ -53,6 +53,7 @@ use self::kernel_times::Kernel;
 use self::layer::{Layer, Pass};
 pub(crate) use self::linear::{Linear, parameter_range};
 use self::masked_lm::MaskedLm;
+pub(super) use self::muon::scratch_bytes as muon_scratch_bytes;
 use self::network::{Activations, Network};
 use self::norm::{NormRanges, Statistics};
 pub use self::optimizer::global_norm;
@@ -524,7 +525,7 @@ impl Engine for CpuEngine {
         self.begin_training();
         self.reduction.complete(&mut self.state.gradients)?;
         let _timer = Kernel::Update.on_values(self.state.values.len(), 15, 9);
-        Ok(on_the_pool(|| self.state.update(update)))
+        Ok(on_the_pool(|| self.state.update(update, self.precision)))
     }
 
     fn discard(&mut self) -> Result<()> {

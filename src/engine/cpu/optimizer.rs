@@ -5,32 +5,13 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::muon;
+use crate::engine::Precision;
 use crate::engine::optimizer::{Moments, Rule, Update};
-use crate::engine::simd::{LANES, Simd, terms};
+use crate::engine::simd::{Simd, squares};
 use crate::model::{Layout, Parameter};
 
 /// Parameters per task.
 const CHUNK: usize = 1 << 14;
-
-/// Returns the sum of the squares of `f` over the values at each index of `slices`, which must have the
-/// length of the first one, with 16 partial sums.
-#[inline(always)]
-fn squares<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f64 {
-    let n = slices[0].len();
-    let mut lanes = [0.0f64; LANES];
-    for chunk in 0..n / LANES {
-        let terms = terms(&slices, chunk * LANES, LANES, &f);
-        for (lane, &x) in lanes.iter_mut().zip(&terms) {
-            *lane += f64::from(x) * f64::from(x);
-        }
-    }
-    let rest = n % LANES;
-    let terms = terms(&slices, n - rest, rest, &f);
-    for (lane, &x) in lanes.iter_mut().zip(&terms[..rest]) {
-        *lane += f64::from(x) * f64::from(x);
-    }
-    lanes.iter().sum()
-}
 
 /// Returns the Euclidean norm of all gradients together. `partials` is scratch.
 pub fn global_norm(gradients: &[f32], partials: &mut Vec<f64>) -> f64 {
@@ -111,6 +92,19 @@ impl Update {
         moments: &mut Moments,
         partials: &mut Vec<f64>,
     ) -> f64 {
+        self.apply_in(Precision::F32, layout, parameters, gradients, moments, partials)
+    }
+
+    /// The same, with Muon's products in `precision`.
+    pub(in crate::engine) fn apply_in(
+        &self,
+        precision: Precision,
+        layout: &Layout,
+        parameters: &mut [f32],
+        gradients: &mut [f32],
+        moments: &mut Moments,
+        partials: &mut Vec<f64>,
+    ) -> f64 {
         for (_, range) in layout.iter().filter(|(parameter, _)| parameter.rate == 0.0) {
             gradients[range].fill(0.0);
         }
@@ -150,7 +144,8 @@ impl Update {
             }
             Rule::Muon => {
                 chunks.for_each(|chunk| self.adamw(step, layout, chunk));
-                muon::step(self, step.clip, layout, parameters, gradients, &mut moments.first);
+                let muon = muon::Step::new(self, step.clip, layout, precision);
+                muon.apply(layout, parameters, gradients, &mut moments.first);
             }
         }
         norm

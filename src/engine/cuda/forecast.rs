@@ -1,6 +1,6 @@
 //! Forecasts the GPU memory that the engine will allocate, from the arena's own plan.
 
-use crate::engine::memory::{Forecast, Work, masked_share};
+use crate::engine::memory::{Forecast, Work};
 use crate::model::{Config, HeadInput, Layout, Part};
 
 use super::Settings;
@@ -41,7 +41,7 @@ pub fn forecast(
         rows: work.rows,
         sequences: work.sequences,
         longest: work.longest,
-        picked: if masked_lm { masked_share(config, work.rows) } else { 0 },
+        picked: if masked_lm { work.predicted } else { 0 },
         labels,
         masked: if distils { MaskedLmMode::Distilled } else { MaskedLmMode::Scores },
         head: layout.task_head().or(pairs.then_some(NEXT_SENTENCE)),

@@ -405,16 +405,20 @@ impl CudaEngine {
         if needs <= free {
             return Ok(());
         }
-        let work =
-            Load { rows: batch.rows(), sequences: batch.sequences(), longest: batch.longest() };
         let whole = self.shape(batch, purpose, request);
+        let work = Load {
+            rows: batch.rows(),
+            sequences: batch.sequences(),
+            longest: batch.longest(),
+            predicted: whole.picked,
+        };
         let fit = memory::largest(work, free, |part| {
             let share = |n: usize| (n * part.sequences).div_ceil(work.sequences);
             let shape = Shape {
                 rows: part.rows,
                 sequences: part.sequences,
                 longest: part.longest,
-                picked: share(whole.picked),
+                picked: part.predicted,
                 labels: share(whole.labels),
                 ..whole
             };

@@ -683,8 +683,8 @@ fn the_forecast_is_the_plan() {
         cuda.ways.buckets = false;
         let labels = vec![Some(1); packed.rows()];
         cuda.labelled_gradients(&packed, DROPOUT, Labels::Rows(&labels), 1.0).unwrap();
-        let work =
-            Work { rows: packed.rows(), sequences: packed.sequences(), longest: packed.longest() };
+        let (rows, sequences) = (packed.rows(), packed.sequences());
+        let work = Work { rows, sequences, longest: packed.longest(), predicted: 0 };
         let forecast = super::forecast(&config, &layout, work, settings, false);
         assert_eq!(forecast.activations, cuda.activation_bytes());
         assert!(forecast.state > 18 * layout.total() as u64);

@@ -175,7 +175,7 @@ impl Engine for Reference {
 
     fn update(&mut self, update: &Update) -> Result<f64> {
         self.placement.clear();
-        Ok(self.state.update(update))
+        Ok(self.state.update(update, Precision::F32))
     }
 
     fn discard(&mut self) -> Result<()> {

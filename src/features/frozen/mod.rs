@@ -238,7 +238,7 @@ impl Engine for Frozen {
     }
 
     fn update(&mut self, update: &Update) -> Result<f64> {
-        Ok(self.state.update(update))
+        Ok(self.state.update(update, Precision::F32))
     }
 
     fn discard(&mut self) -> Result<()> {

@@ -31,7 +31,7 @@ pub fn span_engine(config: &Config, precision: Precision) -> Result<Box<dyn Task
 
 /// Returns how many bytes a training step on `sequences` sequences of `length` tokens holds.
 pub fn training_bytes(config: &Config, layout: &Layout, sequences: usize, length: usize) -> u64 {
-    let work = Work { rows: length * sequences, sequences, longest: length };
+    let work = Work { rows: length * sequences, sequences, longest: length, predicted: 0 };
     Forecast::of(config, layout, work, false).total()
 }
 

@@ -197,19 +197,25 @@ impl RunArgs {
         let seq = self.seq();
         let options = &self.training;
         options.set_dropout(&mut start.config);
-        let usual = start.hyperparameters;
+        let setup = options.engine.setup()?;
+        let usual = start.hyperparameters.on(setup);
         self.fits(&start.config, usual.first_seq)?;
         let sequences = match options.micro_batch() {
             0 => self.batch,
             n => n.min(self.batch),
         };
-        let setup = options.engine.setup()?;
         let (config, layout) = (&start.config, &start.layout);
         let size = (sequences, seq);
         let mut run = memory::Run::new(config, layout, setup, size, "--micro-batch");
+        let masked = match config.is_decoder {
+            true => 1.0,
+            false => self.mask_prob.unwrap_or(usual.mask_probability),
+        };
+        let settings = self.settings(usual);
+        run.work.predicted = (run.work.rows as f64 * masked).ceil() as usize;
+        run.rule = settings.optimizer.rule;
         run.teacher = start.teacher.as_ref().map(Teacher::model);
         run.check()?;
-        let settings = self.settings(usual);
         let model = Described {
             origin,
             config: start.config.clone(),

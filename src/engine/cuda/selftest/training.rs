@@ -133,7 +133,7 @@ fn largest_batch(session: &mut Session<'_>, case: Case) -> Result<Outcome> {
     let mut cuda = engine(session, case)?;
     let free = cuda.device.get_mut().free_memory()?.saturating_sub(RESERVE);
     let all = 1 << 14;
-    let work = Work { rows: all * LENGTH, sequences: all, longest: LENGTH };
+    let work = Work { rows: all * LENGTH, sequences: all, longest: LENGTH, predicted: 0 };
     let layout = cuda.layout().clone();
     let config = case.config();
     let needs = |work| forecast(&config, &layout, work, case.settings(), false).activations;
