@@ -290,7 +290,7 @@ impl PretrainingBuilder {
             Some(start) => start,
             None => self.new_model()?,
         };
-        let (config, usual) = (&start.config, start.hyperparameters.on(self.setup));
+        let (config, usual) = (&start.config, start.hyperparameters.on(self.setup, self.batch));
         let seq = self.seq.unwrap_or_else(|| usual_seq(self.has_text()));
         if seq > config.positions() {
             return Err(Error::Usage(format!(

@@ -275,11 +275,11 @@ fn micro_batches_and_recomputed_layers_change_nothing() {
     assert!((losses("lamb", &lamb)[1] / whole[1] - 1.0).abs() > 1e-4);
     let out = folder.path().join("lamb");
     let message = fails([&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);
-    assert_contains(&message, "--optimizer was lamb and is now muon");
+    assert_contains(&message, "--optimizer was lamb and is now adamw");
 
-    let adamw = losses("adamw", &["--optimizer", "adamw", "--schedule", "trapezoid"]);
-    assert!((adamw[1] / whole[1] - 1.0).abs() > 1e-4);
-    assert!(whole[1] < whole[0] && adamw[1] < adamw[0], "{whole:?} {adamw:?}");
+    let muon = losses("muon", &["--optimizer", "muon", "--schedule", "trapezoid"]);
+    assert!((muon[1] / whole[1] - 1.0).abs() > 1e-4);
+    assert!(muon[1] < muon[0], "{muon:?}");
 }
 
 #[test]

@@ -194,14 +194,21 @@ fn a_recipe_sets_what_no_option_does() {
         "--adam-beta2 was 0.98 and is 0.999",
         "--dropout was 0 and is 0.1",
     ];
-    let resumed = "--resume --recipe paper --mask-prob 0.3 --optimizer muon";
-    assert_eq!(changes(&trained(resumed)), expected);
-    // What is masked, and the update rule, are part of the run.
+    assert_eq!(changes(&trained("--resume --recipe paper --mask-prob 0.3")), expected);
+    // What is masked, and the update rule, are part of the run. Batches of 32 have Muon.
     let mut other = run(&corpus, &out, "10");
     other.extend(["--resume", "--recipe", "paper"]);
     assert_contains(&fails(&other, 2), "--mask-prob was 0.3 and is now 0.15");
-    other.extend(["--mask-prob", "0.3"]);
-    assert_contains(&fails(&other, 2), "--optimizer was muon and is now adamw");
+    let large = |more: &[&'static str]| -> Vec<&str> {
+        let mut args = run(&corpus, &out, "2");
+        let batch = args.iter().position(|arg| *arg == "--batch").unwrap();
+        args[batch + 1] = "32";
+        args.extend(more);
+        args
+    };
+    succeeds(large(&["--overwrite"]));
+    let message = fails(large(&["--resume", "--optimizer", "adamw"]), 2);
+    assert_contains(&message, "--optimizer was muon and is now adamw");
     trained("--overwrite --recipe paper --lr 2e-4");
     assert_eq!((of("hidden_dropout_prob"), of("initializer_range")), (0.1, 0.02));
     assert_eq!(changes(&trained("--resume --recipe paper")), ["--lr was 0.0002 and is 0.0001"]);

@@ -198,7 +198,7 @@ impl RunArgs {
         let options = &self.training;
         options.set_dropout(&mut start.config);
         let setup = options.engine.setup()?;
-        let usual = start.hyperparameters.on(setup);
+        let usual = start.hyperparameters.on(setup, self.all_ranks_batch());
         self.fits(&start.config, usual.first_seq)?;
         let sequences = match options.micro_batch() {
             0 => self.batch,
@@ -290,8 +290,12 @@ impl RunArgs {
         options
     }
 
+    /// Returns the sequences a step of all ranks together.
+    fn all_ranks_batch(&self) -> usize {
+        self.batch * Ranks::of_process().size()
+    }
+
     fn settings(&self, usual: Hyperparameters) -> Settings {
-        let batch = self.batch * Ranks::of_process().size();
         let hyperparameters = Hyperparameters {
             learning_rate: self.lr.unwrap_or(usual.learning_rate),
             warmup: self.training.warmup(usual.warmup),
@@ -299,7 +303,7 @@ impl RunArgs {
             optimizer: self.training.optimizer(usual.optimizer),
             ..usual
         };
-        let mut settings = hyperparameters.settings(self.steps, batch);
+        let mut settings = hyperparameters.settings(self.steps, self.all_ranks_batch());
         settings.save_every = self.save_every;
         settings.max_norm = self.max_grad_norm;
         settings.guard = self.training.guard();
