@@ -104,7 +104,7 @@ impl Forecast {
         Self::of(config, layout, work, true).activations + 4 * outputs as u64
     }
 
-    /// Adds the buffers of this update rule, if it runs on the CPU.
+    /// Adds the buffers that the CPU engine keeps for this update rule.
     pub fn with_rule(mut self, rule: Rule, layout: &Layout) -> Self {
         if rule == Rule::Muon {
             self.state += muon_scratch_bytes(layout);

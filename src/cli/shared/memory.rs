@@ -268,7 +268,7 @@ mod tests {
         run.teacher = Some((&large, &layouts[0]));
         let message = run.fits((alone, "")).unwrap_err().to_string();
         assert!(message.contains("at once fit (--micro-batch"), "{message}");
-        // Of 15 % of 8,192 tokens the whole vocabulary's logits, and of each 768 numbers.
+        // The logits of 15 % of 8,192 tokens, and the last hidden states of all.
         let answers = 4 * (1228 * 30522 + 8192 * 768);
         assert!(run.teacher_needs(run.work) > answers);
     }
