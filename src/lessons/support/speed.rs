@@ -29,7 +29,8 @@ pub fn span_engine(config: &Config, precision: Precision) -> Result<Box<dyn Task
     Ok(setup.engine(config, &layout, layout.initialise(0))?)
 }
 
-/// Returns how many bytes a training step on `sequences` sequences of `length` tokens holds.
+/// Returns how many bytes a training step of a model with a task's head holds, on `sequences` sequences of `length`
+/// tokens.
 pub fn training_bytes(config: &Config, layout: &Layout, sequences: usize, length: usize) -> u64 {
     let work = Work { rows: length * sequences, sequences, longest: length, predicted: 0 };
     Forecast::of(config, layout, work, false).total()
