@@ -173,6 +173,10 @@ pub fn max(values: &[f32]) -> f32 {
 
 /// Returns the polynomial with these coefficients, that of the highest power first.
 #[inline(always)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "iterators of the standard library may not be inlined"
+)]
 pub fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     let mut sum = coefficients[0];
     for power in 1..N {
