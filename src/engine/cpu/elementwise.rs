@@ -11,14 +11,14 @@ use super::kernel_times::Kernel;
 /// Rows per task.
 pub const ROWS: usize = 16;
 
-/// Returns the normal distribution function at `x`, with an error below 2e-7.
+/// Returns the normal distribution function at `x`, with an error of at most about 2e-7.
 ///
 /// It needs no exponential: the error function is the quotient of two polynomials that Eigen and XLA use.
 #[inline(always)]
-fn below(x: f32) -> f32 {
+fn distribution(x: f32) -> f32 {
     let z = (x * std::f32::consts::FRAC_1_SQRT_2).clamp(-4.0, 4.0);
     let square = z * z;
-    let above = [
+    let numerator = [
         -2.726_142_3e-10,
         2.770_681_4e-8,
         -2.101_024e-6,
@@ -27,8 +27,9 @@ fn below(x: f32) -> f32 {
         -2.954_6e-3,
         -1.609_603_3e-2,
     ];
-    let under = [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2];
-    let erf = z * polynomial(square, above) / polynomial(square, under);
+    let denominator =
+        [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2];
+    let erf = z * polynomial(square, numerator) / polynomial(square, denominator);
     erf.mul_add(0.5, 0.5)
 }
 
@@ -58,7 +59,7 @@ pub fn bias_gelu(simd: Simd, x: &[f32], bias: &[f32], y: &mut [f32]) {
                 for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
                     for ((x, y), b) in x.iter().zip(y).zip(bias) {
                         let x = x + b;
-                        *y = x * below(x);
+                        *y = x * distribution(x);
                     }
                 }
             },
