@@ -20,8 +20,9 @@ class ProcessesTest(WithKernel):
 
     @classmethod
     def setUpClass(cls):
-        # A spare would run the cells in a process that Jupyter did not start.
-        with unittest.mock.patch.dict(os.environ, CLOZE_SPARE="off"):
+        # A spare would run the cells in a process that Jupyter did not start. Under the other variable, cells were once
+        # taken from evcxr's cache of crates: the first cell of a new process ran an earlier cell.
+        with unittest.mock.patch.dict(os.environ, CLOZE_SPARE="off", CARGO_INCREMENTAL="0"):
             super().setUpClass()
 
     def value(self, cell):

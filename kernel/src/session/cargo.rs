@@ -89,6 +89,9 @@ fn compile(
         _ => argument,
     }));
     cargo.arg("--manifest-path").arg(Path::new(WITHOUT_CLOZE).join("Cargo.toml"));
+    // evcxr keeps crates that are compiled without incremental state, and finds them by rustc's arguments alone. If the
+    // user's settings forbade that state, it would take an earlier cell for this one.
+    cargo.env("CARGO_INCREMENTAL", "1");
     rustc::record(bin, &layout::libraries(session)?, cargo);
     let status = cargo.status()?;
     if status.success() {
