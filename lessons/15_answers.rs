@@ -652,7 +652,7 @@ fn main() -> cloze::lessons::LessonResult {
     const DOWNLOAD: bool = false;
     let larger: Pretrained = larger_model(DOWNLOAD)?;
     println!("{}", larger.note);
-    let (max_len, rate, epochs): (usize, f64, u64) = match larger.fetched {
+    let (max_len, rate, epochs): (usize, f64, u32) = match larger.fetched {
         true => (384, 3e-4, 8),
         false => (128, 5e-4, 10),
     };
@@ -666,8 +666,8 @@ fn main() -> cloze::lessons::LessonResult {
     .max_len(max_len)
     .batch(16)
     .learning_rate(rate)
-    // Fewer epochs in the automatic tests of the lessons.
-    .epochs(cloze::lessons::steps(4 * epochs) as u32 / 4)
+    // A single epoch in the automatic tests of the lessons.
+    .epochs(cloze::lessons::epochs(epochs))
     .build()?;
 
     // %%

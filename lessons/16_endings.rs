@@ -512,7 +512,7 @@ fn main() -> cloze::lessons::LessonResult {
     const DOWNLOAD: bool = false;
     let larger: Pretrained = larger_model(DOWNLOAD)?;
     println!("{}", larger.note);
-    let (rate, epochs): (f64, u64) = if larger.fetched {
+    let (rate, epochs): (f64, u32) = if larger.fetched {
         (1e-4, 3)
     } else {
         (5e-4, 10)
@@ -524,8 +524,8 @@ fn main() -> cloze::lessons::LessonResult {
     )
     .train(&train_file)
     .dev(endings.join("val.csv"))
-    // Fewer epochs if the lesson is only tested.
-    .epochs(cloze::lessons::steps(6 * epochs) as u32 / 6)
+    // A single epoch in the automatic tests of the lessons.
+    .epochs(cloze::lessons::epochs(epochs))
     .batch(16)
     .learning_rate(rate)
     .build()?;

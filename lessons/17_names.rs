@@ -450,7 +450,7 @@ fn main() -> cloze::lessons::LessonResult {
     let mut run: Finetuning = Finetuning::builder(task, &model_folder)
         .train(&train_file)
         .dev(&dev_file)
-        .epochs(cloze::lessons::steps(20) as u32)
+        .epochs(cloze::lessons::epochs(20))
         .batch(16)
         .learning_rate(5e-4)
         .build()?;

@@ -98,7 +98,7 @@ fn main() -> cloze::lessons::LessonResult {
             .axes("step", "cross-entropy (nats)")
             .reference("ln 2", 2f64.ln()),
     );
-    let epochs: u32 = cloze::lessons::steps(5) as u32;
+    let epochs: u32 = cloze::lessons::epochs(5);
     model.values = variants::fine_tune(&model, train.examples(), epochs, &mut |step, loss| {
         losses.push("loss of the batch", step as f64, loss);
     })?;

@@ -145,6 +145,14 @@ pub fn steps(full: u64) -> u64 {
     }
 }
 
+/// Returns how many epochs a lesson trains: `full`, or one in a quick test.
+pub fn epochs(full: u32) -> u32 {
+    match std::env::var_os(QUICK_VARIABLE) {
+        Some(_) => full.min(1),
+        None => full,
+    }
+}
+
 /// Checks the folder with the lessons' sources in a checkout: every file must be a lesson of the course, with
 /// the source that this program was built from, or one of a few others. The folder `questions` is checked in the
 /// same way.

@@ -6,7 +6,7 @@ use crate::common::{
     Folder, assert_contains, cloze, error_line, fails, json, real_data_and_model, stderr, succeeds,
     tiny,
 };
-use crate::finetuned;
+use crate::{finetuned, real_entities};
 
 /// Returns a folder with data for `ner` and `sst-2` that follow a rule.
 fn data() -> Folder {
@@ -134,6 +134,6 @@ fn real_entities_are_found_without_fine_tuning() {
         return;
     };
     let more = ["--frozen", "--limit", "1000", "--epochs", "10"];
-    let trained = finetuned(&model, "ner", &data.join("conll2003"), &more);
+    let trained = finetuned(&model, "ner", real_entities(&data).0.path(), &more);
     assert!(trained["dev"]["f1"].as_f64().unwrap() > 0.6, "{trained}");
 }

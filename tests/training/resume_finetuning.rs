@@ -163,13 +163,13 @@ fn scores_of_epochs_are_reported_after_a_stop() {
 fn the_best_epoch_is_kept_also_after_a_stop() {
     let folder = sentiment(24, 24);
     folder.write("dev.tsv", &opinions(0..24, true));
-    let more = ["--epochs", "20", "--seeds", "2", "--keep-best"];
+    let more = ["--epochs", "10", "--seeds", "2", "--keep-best"];
     let whole = json(&succeeds(run(&folder, "whole", &more)));
     let epochs = whole["epochs"].as_array().unwrap();
     let accuracy = |scores: &Value| scores["dev"]["accuracy"].as_f64().unwrap();
     let best = epochs.iter().map(accuracy).fold(0.0, f64::max);
     let first = epochs.iter().position(|epoch| accuracy(epoch) == best);
-    assert!(accuracy(&epochs[19]) < best, "{whole}");
+    assert!(accuracy(&epochs[9]) < best, "{whole}");
     assert_eq!(whole["kept_epoch"], first.unwrap() + 1);
     assert_eq!(accuracy(&whole), best);
     let (out, dev) = (folder.path("whole"), folder.path("dev.tsv"));

@@ -9,7 +9,7 @@ use crate::common::{
     Folder, accept_changes, assert_contains, cloze, error_line, fails, interrupted, json, piped,
     real_data_and_model, stderr, stdout, succeeds, text, words,
 };
-use crate::{BAD, GOOD, finetuned, opinion, sentiment};
+use crate::{BAD, GOOD, finetuned, opinion, real_entities, sentiment};
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
@@ -375,17 +375,12 @@ fn real_choices_and_entities_are_learned() {
     let Some((data, model)) = real_data_and_model() else {
         return;
     };
-    // Measuring on all 7,152 sentences would take longer than training.
-    let (names, folder) = (data.join("conll2003"), Folder::new());
-    std::fs::copy(names.join("eng.train"), folder.path("eng.train")).unwrap();
-    let dev = std::fs::read_to_string(names.join("eng.testa")).unwrap();
-    folder.write("eng.testa", &dev.split_inclusive("\n\n").take(700).collect::<String>());
-    let more = ["--limit", "1500", "--epochs", "1", "--lr", "5e-4"];
-    let ner = folder.finetuned("ner", &[&["--model", text(&model)], &more[..]].concat());
-    assert_eq!(ner["rows"], 1500);
+    let more = ["--limit", "1000", "--epochs", "1", "--lr", "1e-3"];
+    let ner = finetuned(&model, "ner", real_entities(&data).0.path(), &more);
+    assert_eq!(ner["rows"], 1000);
     assert!(number(&ner["dev"]["f1"]) > 0.6, "{ner}");
     // Chance is 0.25.
-    let more = ["--limit", "300", "--epochs", "2", "--lr", "2e-4", "--batch", "16"];
+    let more = ["--limit", "300", "--epochs", "1", "--lr", "3e-4", "--batch", "8"];
     let codah = finetuned(&model, "codah", &data.join("codah"), &more);
     assert!(number(&codah["dev"]["accuracy"]) > 0.35, "{codah}");
 }
