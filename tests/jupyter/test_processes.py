@@ -102,6 +102,14 @@ cat.wait()?.success()"""
                 self.assertTrue(gone(started))
                 self.assertEqual(self.value(self.run_cell("40 + 2")), "42")
 
+    def test_after_clear_the_types_of_variables_are_still_inferred(self):
+        for _ in range(2):
+            self.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();")
+            # Only rust-analyzer knows the types of the parts.
+            self.run_cell("let [a, b] = [1.0, 2.0].map(|x| (device.ones::<Rank2<2, 3>>() * x).array());")
+            self.assertEqual(self.value(self.run_cell("b[1][2] - a[0][0]")), "1.0")
+            self.run_cell(":clear")
+
     def test_a_shell_line_prints_at_once_and_has_the_user_s_environment(self):
         cell = self.run_cell("!echo first; sleep 1; echo [$RUSTUP_TOOLCHAIN$EVCXR_TMPDIR]; echo wrong >&2")
         given = os.environ.get("RUSTUP_TOOLCHAIN", "") + os.environ.get("EVCXR_TMPDIR", "")

@@ -66,6 +66,8 @@ pub struct Evaluator {
     source: String,
     /// The session's folder.
     folder: PathBuf,
+    /// The command that adds Cloze.
+    dependency: String,
     /// Shows that the session uses its template.
     _template: File,
     /// The variables of shell commands.
@@ -97,7 +99,7 @@ impl Evaluator {
             Error::Failed(format!("the session cannot start: {what}: {error}"))
         };
         let folder = &workshop.folder;
-        let settings = workshop.settings();
+        let (settings, dependency) = (workshop.settings(), workshop.dependency());
         let token = secret().map_err(|error| failed("no random numbers", &error))?;
         let bin = layout::bin(folder);
         markers::keep_token(&bin, &token).map_err(|error| failed("its token", &error))?;
@@ -132,6 +134,7 @@ impl Evaluator {
             runs: false,
             source: String::new(),
             folder: folder.clone(),
+            dependency,
             _template: workshop.lock,
             environment,
             turns: Arc::default(),
@@ -159,12 +162,25 @@ impl Evaluator {
                 return Err(failed("the first cell", &excerpt::without_colours(&text)));
             }
         }
-        // The user has neither added a crate nor defined anything yet.
-        evaluator.own_displays = false;
-        evaluator.definitions = Definitions::default();
+        evaluator.forget();
         evaluator.usage = Usage::default();
-        evaluator.gone.clear();
         Ok(evaluator)
+    }
+
+    /// Forgets all variables, items and crates, in a new process.
+    pub(super) fn clear(&mut self, sink: &Sink) -> Outcome {
+        // evcxr forgets Cloze too: cells would still compile, but rust-analyzer would not know the types of their
+        // variables.
+        let outcome = self.cell(&format!(":clear\n{}", self.dependency), sink);
+        self.forget();
+        outcome
+    }
+
+    /// The user has neither added a crate nor defined anything.
+    fn forget(&mut self) {
+        self.own_displays = false;
+        self.definitions = Definitions::default();
+        self.gone.clear();
     }
 
     /// Moves this process and its child to another working folder, and gives the child other variables.

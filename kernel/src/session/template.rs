@@ -82,10 +82,13 @@ impl Workshop {
             None => ":cache 1024\n",
             Some(_) => "",
         };
-        format!(
-            ":offline 1\n:linker system\n:opt 1\n{cache}:dep cloze = {{ package = \"cloze-session\", path = {:?} }}\n",
-            self.visible.display().to_string()
-        )
+        format!(":offline 1\n:linker system\n:opt 1\n{cache}{}", self.dependency())
+    }
+
+    /// Returns the command that adds Cloze.
+    pub fn dependency(&self) -> String {
+        let path = self.visible.display().to_string();
+        format!(":dep cloze = {{ package = \"cloze-session\", path = {path:?} }}\n")
     }
 }
 

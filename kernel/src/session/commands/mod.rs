@@ -12,7 +12,6 @@ use cloze::view::style::escape;
 use evcxr::CommandContext;
 
 use super::completion::{Completions, Detail};
-use super::definitions::Definitions;
 use super::evaluator::Evaluator;
 use super::{CellError, Event, Outcome, Sink, inspection, types};
 
@@ -34,7 +33,7 @@ const CELLS: &Table = &[
     (":doc NAME", "the documentation of a function, type or method"),
     (":dep NAME = \"1\"", "adds a crate for the next cells"),
     (":replay", "runs the cells again that defined something: after a loss of all variables"),
-    (":clear", "forgets all variables and items"),
+    (":clear", "forgets all variables, items and added crates"),
     (":help [all]", "this list; with the word all, the commands of evcxr too"),
 ];
 
@@ -164,12 +163,7 @@ pub fn run(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Option<Outcome
         }
         ":time" => Ok(timed(evaluator, &format!("{argument}\n{rest}"), sink)),
         ":replay" => Ok(replay(evaluator, sink)),
-        ":clear" => {
-            evaluator.definitions = Definitions::default();
-            let outcome = evaluator.cell(":clear", sink);
-            evaluator.gone.clear();
-            Ok(outcome)
-        }
+        ":clear" => Ok(evaluator.clear(sink)),
         _ => lessons::run(evaluator, name, argument, sink),
     };
     Some(done.unwrap_or_else(Outcome::from))
