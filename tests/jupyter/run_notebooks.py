@@ -42,20 +42,9 @@ class Kernel:
         self.execute(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(":clear")]))
 
     def end(self):
-        run_sync(self.manager.shutdown_kernel)(now=True)
-
-
-class FreshKernel:
-    """A kernel of its own for each notebook."""
-
-    def execute(self, notebook):
-        NotebookClient(notebook, kernel_name="cloze", timeout=CELL_TIMEOUT).execute()
-
-    def clear(self):
-        pass
-
-    def end(self):
-        pass
+        # It has none before its first notebook.
+        if self.manager.has_kernel:
+            run_sync(self.manager.shutdown_kernel)(now=True)
 
 
 def execute(path, folder, kernel):
@@ -68,7 +57,6 @@ def execute(path, folder, kernel):
     finally:
         nbformat.write(notebook, folder / path.name)
     seconds = time.time() - started
-    kernel.clear()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     outputs = sum(len(cell.outputs) for cell in cells)
     pages = [output.get("data", {}).get("text/html", "") for cell in cells for output in cell.outputs]
@@ -91,11 +79,16 @@ def main():
     waiting, times = iter(notebooks), {}
 
     def work(_):
-        kernel = FreshKernel() if timed else Kernel()
+        kernel = Kernel()
         try:
             # Both threads take from the same iterator.
             for path in waiting:
                 times[path.stem] = round(execute(path, executed, kernel), 1)
+                if timed:
+                    kernel.end()
+                    kernel = Kernel()
+                else:
+                    kernel.clear()
         finally:
             kernel.end()
 
