@@ -270,6 +270,21 @@ class KernelTest(WithKernel):
         self.assertEqual(self.run_cell("stays").of("execute_result")[0]["data"]["text/plain"], "2")
         self.run_cell("changes", "error")
 
+    def test_patterns_of_every_kind_redefine_variables(self):
+        for pattern, value in (
+            ("(one, two)", "(1, 2)"),
+            ("[one, two]", '["1", "2"]'),
+            ("[one, two]", '["3", "4"]'),
+            ("one @ two", "5.5"),
+            ("(one, [.., mut two])", "('6', [0, 7])"),
+            ("((Ok(one) | Err(one)), two)", "(Ok::<u8, u8>(8), 9)"),
+        ):
+            with self.subTest(pattern):
+                self.run_cell(f"let {pattern} = {value};")
+                now = self.run_cell("format!(\"{one:?} {two:?}\")").of("execute_result")
+                then = self.run_cell(f"{{ let {pattern} = {value}; format!(\"{{one:?}} {{two:?}}\") }}")
+                self.assertEqual(now[0]["data"], then.of("execute_result")[0]["data"])
+
     def test_a_variable_is_dropped_even_if_its_type_keeps_its_names(self):
         self.run_cell("struct Inner { a: i64 }\nstruct Outer { i: Inner }\nstruct Other(u8);")
         self.run_cell("let list = vec![Outer { i: Inner { a: 1 } }];\nlet other = Other(7);")

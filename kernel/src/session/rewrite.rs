@@ -1,5 +1,6 @@
 //! What the session inserts into a cell before it is compiled: polls into its loops, so that they can
-//! be stopped, and a call around its last expression, which shows the value.
+//! be stopped, a call around its last expression, which shows the value, and new bindings of variables that
+//! evcxr would overlook.
 //!
 //! evcxr would compile a guess how to show a value, and compile the cell a second time if the guess was
 //! wrong, as it is for every number and string. The call inserted here is right at once for every type
@@ -7,6 +8,9 @@
 //! If the compiler refuses the result (a poll is not `const`, a type has no `Debug`), the session
 //! compiles the cell as the user wrote it.
 
+use std::borrow::Cow;
+
+use ra_ap_syntax::ast::HasName;
 use ra_ap_syntax::{AstNode, SyntaxKind, SyntaxNode, ast};
 
 use super::source::{place, statements, value, without_commands};
@@ -24,7 +28,7 @@ pub const OWN_DISPLAY: &str = "evcxr_display";
 const OWN_BEGIN: &str = "(::cloze::view::show::own(&(";
 const OWN_END: &str = " )))";
 
-type Insertion = (usize, &'static str);
+type Insertion = (usize, Cow<'static, str>);
 
 /// Returns the cell with all insertions, or `None` if there are none. `own_displays` is set if the value
 /// of the last expression may display itself; then evcxr finds out.
@@ -32,6 +36,7 @@ pub fn rewrite(code: &str, own_displays: bool) -> Option<String> {
     let rust = without_commands(code);
     let mut insertions = Vec::new();
     add_polls(&rust, 0, &mut insertions);
+    insertions.extend(bindings(&rust));
     let around = match own_displays {
         true => [OWN_BEGIN, OWN_END],
         false => [VALUE_BEGIN, VALUE_END],
@@ -48,7 +53,7 @@ pub fn rewrite(code: &str, own_displays: bool) -> Option<String> {
     let mut done = 0;
     for (place, text) in insertions {
         rewritten += &code[done..place];
-        rewritten += text;
+        rewritten += &text;
         done = place;
     }
     Some(rewritten + &code[done..])
@@ -61,7 +66,7 @@ fn add_polls(rust: &str, offset: usize, insertions: &mut Vec<Insertion>) {
         match node.kind() {
             SyntaxKind::LOOP_EXPR | SyntaxKind::WHILE_EXPR | SyntaxKind::FOR_EXPR => {
                 if let Some(body) = node.last_child() {
-                    insertions.push((offset + place(&body).start + 1, POLL));
+                    insertions.push((offset + place(&body).start + 1, POLL.into()));
                 }
             }
             SyntaxKind::MACRO_CALL if !node.text().to_string().starts_with("stringify!") => {
@@ -75,6 +80,43 @@ fn add_polls(rust: &str, offset: usize, insertions: &mut Vec<Insertion>) {
     }
 }
 
+/// Returns new bindings of the variables that the cell's own `let` statements bind in patterns into which evcxr
+/// does not look, such as `[a, b]`. Without them, it would keep the value and type of an earlier variable of the
+/// same name.
+fn bindings(rust: &str) -> impl Iterator<Item = Insertion> {
+    let lets = statements(rust).into_iter().filter_map(ast::LetStmt::cast);
+    lets.filter(|it| it.semicolon_token().is_some()).filter_map(|it| {
+        let pattern = it.pat().filter(is_overlooked)?;
+        let mut names = Vec::new();
+        for one in pattern.syntax().descendants().filter_map(ast::IdentPat::cast) {
+            // A pattern such as `None` looks the same as a variable.
+            let name = one.name()?.text().to_string();
+            if !name.starts_with(char::is_uppercase) {
+                let mutable = if one.mut_token().is_some() { "mut " } else { "" };
+                names.push(format!(" let {mutable}{name} = {name};"));
+            }
+        }
+        // Both sides of `|` bind the same names.
+        names.sort();
+        names.dedup();
+        Some((place(it.syntax()).end, names.concat().into()))
+    })
+}
+
+/// Returns whether evcxr overlooks a variable in a pattern.
+fn is_overlooked(pattern: &ast::Pat) -> bool {
+    match pattern {
+        ast::Pat::IdentPat(it) => it.pat().is_some(),
+        ast::Pat::TuplePat(it) => it.fields().any(|it| is_overlooked(&it)),
+        ast::Pat::TupleStructPat(it) => it.fields().any(|it| is_overlooked(&it)),
+        ast::Pat::RecordPat(it) => {
+            let fields = it.record_pat_field_list().into_iter().flat_map(|it| it.fields());
+            fields.filter_map(|it| it.pat()).any(|it| is_overlooked(&it))
+        }
+        other => other.syntax().descendants().any(|it| it.kind() == SyntaxKind::IDENT_PAT),
+    }
+}
+
 /// Returns what goes around the values on which the cell itself calls [`OWN_DISPLAY`].
 fn around_receivers(rust: &str) -> impl Iterator<Item = Insertion> {
     let nodes = statements(rust).into_iter();
@@ -83,7 +125,7 @@ fn around_receivers(rust: &str) -> impl Iterator<Item = Insertion> {
     let own = calls.filter(|call| call.name_ref().is_some_and(|name| name.text() == OWN_DISPLAY));
     own.filter_map(|call| call.receiver()).flat_map(|value| {
         let at = place(value.syntax());
-        [(at.start, OWN_BEGIN), (at.end, OWN_END)]
+        [(at.start, OWN_BEGIN.into()), (at.end, OWN_END.into())]
     })
 }
 
@@ -96,10 +138,10 @@ fn around_value(rust: &str, [before, after]: [&'static str; 2]) -> Vec<Insertion
     let at = place(&node);
     match node.kind() {
         // These have no value.
-        SyntaxKind::FOR_EXPR | SyntaxKind::WHILE_EXPR => vec![(at.end, ";")],
+        SyntaxKind::FOR_EXPR | SyntaxKind::WHILE_EXPR => vec![(at.end, ";".into())],
         // Attributes of expressions are not allowed inside brackets.
         _ if rust[at.start..].starts_with('#') => Vec::new(),
-        _ => vec![(at.start, before), (at.end, after)],
+        _ => vec![(at.start, before.into()), (at.end, after.into())],
     }
 }
 
@@ -133,6 +175,29 @@ mod tests {
         check(":vars\n«a»", ":vars\na");
         check("«vec![1, 2]»\n", "vec![1, 2]\n");
         check("fn f() {}\n«f()»", "fn f() {}\nf()");
+    }
+
+    #[test]
+    fn variables_that_evcxr_would_overlook_are_bound_again() {
+        check("let [a, mut b] = x; let a = a; let mut b = b;\n«a»", "let [a, mut b] = x;\na");
+        check("let [a] = x; let a = a;«a»", "let [a] = x;a");
+        check("let a @ b = x; let a = a; let b = b;", "let a @ b = x;");
+        check("let (a, [.., b]): T = x; let a = a; let b = b;", "let (a, [.., b]): T = x;");
+        check("let P { at: &a, .. } = x; let a = a;", "let P { at: &a, .. } = x;");
+        check("let (Ok(a) | Err(a)) = x; let a = a;", "let (Ok(a) | Err(a)) = x;");
+        let refutable = "let [Some(a), None] = x else { return };";
+        check(&format!("{refutable} let a = a;"), refutable);
+        for code in [
+            "let (a, mut b) = x;",
+            "let Some(a) = x else { return };",
+            "let P { x, y: (z, _) } = x;",
+            "let [..] = x;",
+            "let [a] = x",
+            "fn f() { let [a] = x; }",
+            "{ let [a] = x; };",
+        ] {
+            check(code, code);
+        }
     }
 
     #[test]
