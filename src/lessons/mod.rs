@@ -153,6 +153,14 @@ pub fn epochs(full: u32) -> u32 {
     }
 }
 
+/// Returns on how many held-out examples a lesson measures: `full`, or at most 20 in a quick test.
+pub(crate) fn measured(full: usize) -> usize {
+    match std::env::var_os(QUICK_VARIABLE) {
+        Some(_) => full.min(20),
+        None => full,
+    }
+}
+
 /// Checks the folder with the lessons' sources in a checkout: every file must be a lesson of the course, with
 /// the source that this program was built from, or one of a few others. The folder `questions` is checked in the
 /// same way.

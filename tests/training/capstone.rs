@@ -101,7 +101,7 @@ fn every_run_is_examined_alike_and_stands_in_the_report() {
 fn a_stopped_capstone_continues_to_the_model_of_a_run_without_a_stop() {
     let folder = place();
     let with = |minutes: u32, rate: &str, more: &str| {
-        let more = format!("--minutes {minutes} --max-steps 200{more}");
+        let more = format!("--minutes {minutes} --max-steps 80{more}");
         capstone(&folder, &format!("--lr {rate}"), &["--mask-prob 0.3"], &more)
     };
     let args = |more: &str| with(20, "1e-3", more);
@@ -125,11 +125,11 @@ fn a_stopped_capstone_continues_to_the_model_of_a_run_without_a_stop() {
     let steps: Vec<serde_json::Value> =
         steps.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let steps = steps.iter().filter(|line| line["loss"].is_f64()).map(|line| &line["step"]);
-    assert!(steps.eq((1..=200).collect::<Vec<u64>>().iter()));
+    assert!(steps.eq((1..=80).collect::<Vec<u64>>().iter()));
     let (out, vocab, small) =
         (folder.path("direct"), folder.path("out/vocab.txt"), folder.path("small.json"));
     let direct = format!(
-        "pretrain --out {} --vocab {} --size {} --lr 1e-3 --steps 200",
+        "pretrain --out {} --vocab {} --size {} --lr 1e-3 --steps 80",
         text(&out),
         text(&vocab),
         text(&small)

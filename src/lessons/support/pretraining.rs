@@ -12,6 +12,7 @@ use crate::data::{Packed, PretrainingBatch, PretrainingData};
 use crate::engine::optimizer::{Moments, Optimizer, Update};
 use crate::engine::{CpuEngine, Engine, LossWeights, PretrainingEngine, PretrainingScores};
 use crate::error::Result;
+use crate::lessons::{measured, steps};
 use crate::model::{Config, Dropout, Layout, Rows};
 use crate::random::{Draws, Site, Stream};
 use crate::text::{WordPiece, embedded, sentences};
@@ -165,7 +166,10 @@ pub fn tests_of(
     documents: &[Vec<String>],
     pairs_of: impl Fn(&[Vec<String>], Wrong, u32) -> Vec<Pair>,
 ) -> Vec<PretrainingBatch> {
-    let batch = |(wrong, _)| pair_batch(tokenizer, documents, &pairs_of(documents, wrong, 0));
+    let batch = |(wrong, _)| {
+        let pairs = pairs_of(documents, wrong, 0);
+        pair_batch(tokenizer, documents, &pairs[..measured(pairs.len())])
+    };
     Wrong::ALL.map(batch).to_vec()
 }
 
@@ -224,7 +228,7 @@ pub fn train_on_pairs(
     test: &PretrainingBatch,
     (chart, name): (&mut LiveChart, &str),
 ) -> Result<()> {
-    let steps = crate::lessons::steps(400);
+    let steps = steps(400);
     let mut report = |step: u64, model: &mut CpuEngine| -> Result<()> {
         let scores = model.pretraining_scores(test)?;
         chart.push(name, step as f64, 100.0 * scores.nsp_accuracy());
