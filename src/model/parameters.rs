@@ -414,8 +414,14 @@ impl Layout {
 
     /// Returns initial values, a pure function of the seed and the layout.
     pub fn initialise(&self, seed: u64) -> Vec<f32> {
+        self.initialise_parts(seed, &self.parts)
+    }
+
+    /// Returns the initial values of these parts, and zeros for the others.
+    pub(crate) fn initialise_parts(&self, seed: u64, parts: &[Part]) -> Vec<f32> {
         let mut values = vec![0.0; self.total()];
-        for (index, (parameter, range)) in self.iter().enumerate() {
+        let chosen = self.iter().enumerate().filter(|(_, (p, _))| parts.contains(&p.part));
+        for (index, (parameter, range)) in chosen {
             let values = &mut values[range];
             match parameter.init {
                 Init::Zeros => {}

@@ -132,10 +132,8 @@ impl Model {
         for (parameter, _) in stored() {
             file.find(parameter, head)?;
         }
-        let mut values = match seed {
-            Some(seed) if !missing.is_empty() => layout.initialise(seed),
-            _ => vec![0.0; layout.total()],
-        };
+        // Without a seed no part is missing, so nothing is initialised.
+        let mut values = layout.initialise_parts(seed.unwrap_or_default(), &missing);
         for (parameter, range) in stored() {
             file.copy(parameter, head, &mut values[range])?;
         }

@@ -81,6 +81,15 @@ fn a_task_head_is_read_back_and_one_with_other_classes_is_reinitialised() {
     let other = Part::SequenceClassifier(2);
     let fresh = Model::read(folder.path(), &other.with_encoder(), Some(1)).unwrap();
     assert_eq!(fresh.fresh, [other]);
+    // The head starts as it would in a new model; everything else comes from the file.
+    let start = fresh.layout.initialise(1);
+    for (parameter, range) in fresh.layout.iter() {
+        let expected = match parameter.part == other {
+            true => &start[range.clone()],
+            false => model.parameter(&parameter.name).unwrap(),
+        };
+        assert_eq!(&fresh.values[range], expected, "{}", parameter.name);
+    }
     let refused = Model::read(folder.path(), &other.with_encoder(), None).unwrap_err();
     let expected = "classifier.weight has shape [3, 8], but config.json asks for [2, 8]";
     assert!(refused.to_string().contains(expected), "{refused}");
