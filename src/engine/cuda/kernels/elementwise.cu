@@ -21,9 +21,28 @@ __device__ __forceinline__ float tail_of_normal(float x, float &e) {
     return p * t * e;
 }
 
-// out = GELU(x + bias), the exact GELU (arXiv 1606.08415).
-extern "C" __global__ void __launch_bounds__(128)
-    bias_gelu(u32 n, u32 width, const T *x, const float *bias, T *out) {
+// Calls `fetch(r, row, columns)` for the r-th of ROWS rows, then `work` with the same, until all of this
+// thread's rows are done; a row past the end has no columns.
+template <typename Fetch, typename Work>
+__device__ __forceinline__ void over_rows(u32 n, u32 width, Fetch fetch, Work work) {
+    for (u32 first = blockIdx.y; first < n; first += gridDim.y * ROWS) {
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) {
+            u64 row = first + (u64)r * gridDim.y;
+            fetch(r, row, row < n ? width : 0);
+        }
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) {
+            u64 row = first + (u64)r * gridDim.y;
+            work(r, row, row < n ? width : 0);
+        }
+    }
+}
+
+// out = function(x + bias)
+template <typename Function>
+__device__ __forceinline__ void of_sum(u32 n, u32 width, const T *x, const float *bias, T *out,
+                                       Function function) {
     u32 column = own_column();
     if (column >= width) {
         return;
@@ -31,27 +50,29 @@ extern "C" __global__ void __launch_bounds__(128)
     bool whole = width % V == 0 && aligned(x) && aligned(out);
     float b[V];
     load_floats<V>(bias, column, width, b);
-    for (u32 first = blockIdx.y; first < n; first += gridDim.y * ROWS) {
-        Packed<T> in[ROWS];
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            u64 row = first + (u64)r * gridDim.y;
-            in[r] = load(x + row * width, column, row < n ? width : 0, whole);
-        }
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            u64 row = first + (u64)r * gridDim.y;
+    Packed<T> in[ROWS];
+    over_rows(
+        n, width,
+        [&](u32 r, u64 row, u32 columns) { in[r] = load(x + row * width, column, columns, whole); },
+        [&](u32 r, u64 row, u32 columns) {
             float y[V];
 #pragma unroll
             for (u32 j = 0; j < V; j++) {
-                float v = in[r].get(j) + b[j], e;
-                y[j] = fmaxf(v, 0.0f) - fabsf(v) * tail_of_normal(v, e);
+                y[j] = function(in[r].get(j) + b[j]);
             }
             Packed<T> packed;
             packed.put(y);
-            store(out + row * width, column, row < n ? width : 0, whole, packed);
-        }
-    }
+            store(out + row * width, column, columns, whole, packed);
+        });
+}
+
+// out = GELU(x + bias), the exact GELU (arXiv 1606.08415).
+extern "C" __global__ void __launch_bounds__(128)
+    bias_gelu(u32 n, u32 width, const T *x, const float *bias, T *out) {
+    of_sum(n, width, x, bias, out, [](float v) {
+        float e;
+        return fmaxf(v, 0.0f) - fabsf(v) * tail_of_normal(v, e);
+    });
 }
 
 // d *= the slope of GELU at x + bias; a block writes a row of sums of d to `partials`.
@@ -68,17 +89,14 @@ extern "C" __global__ void __launch_bounds__(128)
     for (u32 j = 0; j < V; j++) {
         added[j] = 0.0f;
     }
-    for (u32 first = blockIdx.y; first < n; first += gridDim.y * ROWS) {
-        Packed<T> in[ROWS], slope[ROWS];
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            u64 row = first + (u64)r * gridDim.y;
-            in[r] = load(x + row * width, column, row < n ? width : 0, whole);
-            slope[r] = load(d + row * width, column, row < n ? width : 0, whole);
-        }
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            u64 row = first + (u64)r * gridDim.y;
+    Packed<T> in[ROWS], slope[ROWS];
+    over_rows(
+        n, width,
+        [&](u32 r, u64 row, u32 columns) {
+            in[r] = load(x + row * width, column, columns, whole);
+            slope[r] = load(d + row * width, column, columns, whole);
+        },
+        [&](u32 r, u64 row, u32 columns) {
             float y[V];
 #pragma unroll
             for (u32 j = 0; j < V; j++) {
@@ -90,41 +108,15 @@ extern "C" __global__ void __launch_bounds__(128)
             }
             Packed<T> packed;
             packed.put(y);
-            store(d + row * width, column, row < n ? width : 0, whole, packed);
-        }
-    }
+            store(d + row * width, column, columns, whole, packed);
+        });
     store_floats<V>(partials + (u64)blockIdx.y * width, column, width, added);
 }
 
 // x += bias
 extern "C" __global__ void __launch_bounds__(128)
     add_bias(u32 n, u32 width, T *x, const float *bias) {
-    u32 column = own_column();
-    if (column >= width) {
-        return;
-    }
-    bool whole = width % V == 0 && aligned(x);
-    float b[V];
-    load_floats<V>(bias, column, width, b);
-    for (u32 first = blockIdx.y; first < n; first += gridDim.y * ROWS) {
-        Packed<T> in[ROWS];
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            u64 row = first + (u64)r * gridDim.y;
-            in[r] = load(x + row * width, column, row < n ? width : 0, whole);
-        }
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            u64 row = first + (u64)r * gridDim.y;
-            float y[V];
-#pragma unroll
-            for (u32 j = 0; j < V; j++) {
-                y[j] = in[r].get(j) + b[j];
-            }
-            in[r].put(y);
-            store(x + row * width, column, row < n ? width : 0, whole, in[r]);
-        }
-    }
+    of_sum(n, width, x, bias, x, [](float v) { return v; });
 }
 
 // A block writes a row of sums over its rows of d to `partials`.
@@ -141,21 +133,16 @@ extern "C" __global__ void __launch_bounds__(128)
     for (u32 j = 0; j < V; j++) {
         added[j] = 0.0f;
     }
-    for (u32 first = blockIdx.y; first < n; first += gridDim.y * ROWS) {
-        Packed<T> in[ROWS];
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            u64 row = first + (u64)r * gridDim.y;
-            in[r] = load(d + row * stride, column, row < n ? width : 0, whole);
-        }
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
+    Packed<T> in[ROWS];
+    over_rows(
+        n, width,
+        [&](u32 r, u64 row, u32 columns) { in[r] = load(d + row * stride, column, columns, whole); },
+        [&](u32 r, u64, u32) {
 #pragma unroll
             for (u32 j = 0; j < V; j++) {
                 added[j] += in[r].get(j);
             }
-        }
-    }
+        });
     store_floats<V>(partials + (u64)blockIdx.y * width, column, width, added);
 }
 

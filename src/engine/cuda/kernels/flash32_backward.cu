@@ -37,45 +37,12 @@ __device__ __forceinline__ void d_queries(const float *qkv, const float *context
     commit_copies();
     fetch_stage(0);
 
-    {
-        // Two threads per query.
-        constexpr u32 PIECES = Rows<D>::PIECES / 2;
-        const u32 row = threadIdx.x / 2, half = threadIdx.x % 2, query = part.first + row;
-        const bool there = query < part.length;
-        const u64 at = (u64)(part.start + (there ? query : 0));
-        const float *out = context + at * hidden + part.head * D + half * (D / 2);
-        const float log_sum = log_sums[at * heads + part.head] * LOG2_E;
-        Packed<float> of_out[PIECES];
-#pragma unroll
-        for (u32 i = 0; i < PIECES; i++) {
-            of_out[i].words = *(const Words *)(out + i * V);
-        }
+    query_statistics<D, DROP>(context, above, log_sums, of_query, statistics, part, heads, kept_scale, [&] {
         wait_for_copies<1>();
         round<EXACT, D, QUERIES>(queries);
         round<EXACT, D, QUERIES>(above);
         __syncthreads();
-        float slope = 0.0f;
-#pragma unroll
-        for (u32 i = 0; i < PIECES; i++) {
-            Packed<float> d;
-            d.words = *(const Words *)(above + Rows<D>::at(row, half * PIECES + i));
-#pragma unroll
-            for (u32 e = 0; e < V; e++) {
-                slope += of_out[i].get(e) * d.get(e);
-            }
-        }
-        slope += __shfl_xor_sync(ALL, slope, 1);
-        slope = DROP ? slope / kept_scale : slope;
-        if (half == 0) {
-            of_query[row] = make_float2(log_sum, slope);
-            if (there) {
-                const u32 to = part.start * heads + part.head * part.length + query;
-                ((float2 *)statistics)[to] = make_float2(log_sum, slope);
-            }
-        }
-        // The warp's own lanes write the statistics of its queries.
-        __syncwarp();
-    }
+    });
     const float2 of_rows[2] = {of_query[warp * 16 + lane.g], of_query[warp * 16 + lane.g + 8]};
     float sums[1][D / 8][4];
     clear(sums[0]);
@@ -100,41 +67,14 @@ __device__ __forceinline__ void d_queries(const float *qkv, const float *context
         products<EXACT, D, 1>(s, queries + of_warp, readers.ordered, keys, readers.right);
         products<EXACT, D, 1>(d, above + of_warp, readers.ordered, values, readers.right);
         if (first + TILE > part.length || (causal && first + TILE > own + 1)) {
-#pragma unroll
-            for (u32 n = 0; n < TILE / 8; n++) {
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    const u32 key = first + n / 2 * 16 + 4 * lane.t + n % 2 * 2 + i % 2;
-                    const u32 query = own + lane.g + i / 2 * 8;
-                    if (key >= part.length || (causal && key > query)) {
-                        s[0][n][i] = MINUS_INFINITY;
-                    }
-                }
-            }
+            mask_keys(s[0], own, first, part.length, causal, lane);
         }
-        u32 draws[TILE / 8][4];
+        u32 drawn[TILE / 8][4];
         if (DROP) {
-            u32 calls[TILE / 8];
-#pragma unroll
-            for (u32 n = 0; n < TILE / 8; n++) {
-                calls[n] = call + n % 2 * 8 * CALLS + first / 4 + n / 2 * 4;
-            }
-            draw(draws, calls, stream);
+            draw_for(drawn, call + first / 4, stream);
         }
-#pragma unroll
-        for (u32 n = 0; n < TILE / 8; n++) {
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                const float2 of_row = of_rows[i / 2];
-                const float p = power_of_two(s[0][n][i] * log2_scale - of_row.x);
-                float kept = p;
-                if (DROP) {
-                    const u32 drawn = draws[n / 2 * 2 + i / 2][n % 2 * 2 + i % 2];
-                    kept = drawn >= threshold ? p : 0.0f;
-                }
-                s[0][n][i] = kept * d[0][n][i] - p * of_row.y;
-            }
-        }
+        d_scores_of_queries(s[0], d[0], of_rows, log2_scale,
+                            [&](u32 n, u32 i) { return !DROP || drawn[n][i] >= threshold; });
         add_rows<EXACT, D, 1>(sums, s, keys, readers.inner);
     }
     if (own >= part.length) {
@@ -169,7 +109,6 @@ __device__ __forceinline__ void d_keys(const float *qkv, const float *d_context,
     const u32 own = part.first + warp * 16, of_warp = warp * 16 * Rows<D>::BYTES;
     const float *q = qkv + (u64)part.start * stride + part.head * D;
     const float *d_out = d_context + (u64)part.start * hidden + part.head * D;
-    const u32 of_queries = part.start * heads + part.head * part.length;
     Stream stream;
     if (DROP) {
         stream = Stream(state, examples, site, part.sequence);
@@ -181,13 +120,7 @@ __device__ __forceinline__ void d_keys(const float *qkv, const float *d_context,
         unsigned char *const stage = stages + tile % 2 * STAGE_BYTES;
         fetch<D, TILE>(stage, q, stride, tile * TILE, part.length);
         fetch<D, TILE>(stage + TILE_BYTES, d_out, hidden, tile * TILE, part.length);
-        // Queries past the end add nothing: all of their values are zero.
-        if (threadIdx.x < TILE) {
-            const u32 query = tile * TILE + threadIdx.x;
-            const bool there = query < part.length;
-            const float2 *source = (const float2 *)statistics + of_queries + (there ? query : 0);
-            copy<8>(stage + 2 * TILE_BYTES + threadIdx.x * 8, source, there);
-        }
+        fetch_statistics(stage + 2 * TILE_BYTES, statistics, tile, part, heads);
         commit_copies();
     };
     fetch<D, KEYS>(keys, q + hidden, stride, part.first, part.length);
@@ -226,16 +159,7 @@ __device__ __forceinline__ void d_keys(const float *qkv, const float *d_context,
         products<EXACT, D, 1>(s, keys + of_warp, readers.sorted, queries, readers.right);
         products<EXACT, D, 1>(d, values + of_warp, readers.sorted, above, readers.right);
         if (causal && first < own + 15) {
-#pragma unroll
-            for (u32 n = 0; n < TILE / 8; n++) {
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    const u32 query = first + n / 2 * 16 + 4 * lane.t + n % 2 * 2 + i % 2;
-                    if (own + key_of_lane + i / 2 * 2 > query) {
-                        s[0][n][i] = MINUS_INFINITY;
-                    }
-                }
-            }
+            mask_queries(s[0], first, own + key_of_lane, 2, lane);
         }
         // For each of a lane's two queries in a tile, bits 4 n and 4 n + 2: whether it keeps the
         // lane's two keys in tile n.
@@ -257,20 +181,9 @@ __device__ __forceinline__ void d_keys(const float *qkv, const float *d_context,
             kept_of[0] = odd ? given >> 1 : kept;
             kept_of[1] = odd ? kept >> 1 : given;
         }
-#pragma unroll
-        for (u32 n = 0; n < TILE / 8; n++) {
-            const float2 *of_query = of_tile + n / 2 * 16 + 4 * lane.t + n % 2 * 2;
-            const float4 of_two = *(const float4 *)of_query;
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                const float log_sum = i % 2 ? of_two.z : of_two.x;
-                const float slope = i % 2 ? of_two.w : of_two.y;
-                const float p = power_of_two(s[0][n][i] * log2_scale - log_sum);
-                // Column i % 2 is one of the queries, row i / 2 one of the keys.
-                s[0][n][i] = !DROP || kept_of[i % 2] >> (4 * n + i / 2 * 2) & 1 ? p : 0.0f;
-                d[0][n][i] = s[0][n][i] * d[0][n][i] - p * slope;
-            }
-        }
+        d_scores_of_keys(s[0], d[0], of_tile, log2_scale, lane, [&](u32 n, u32 i) {
+            return !DROP || kept_of[i % 2] >> (4 * n + i / 2 * 2) & 1;
+        });
         add_rows<EXACT, D, 1>(to_values, s, above, readers.inner);
         add_rows<EXACT, D, 1>(to_keys, d, queries, readers.inner);
     }

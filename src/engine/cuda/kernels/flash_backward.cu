@@ -2,11 +2,7 @@
 
 #if ELEMENT != 0
 
-// A block handles 64 queries, a warp 16 of them. Also writes to `statistics`, for each head of each
-// sequence and each query, the base-2 logarithm of the sum and the slope: the sum over the keys of
-// probability times its gradient, which equals the sum over the head of context times its gradient.
-// The scale of kept values stays out of the sums: slopes are divided by it, and results are
-// multiplied.
+// A block handles 64 queries, a warp 16 of them. Also writes to `statistics`, see query_statistics.
 template <u32 D, bool DROP>
 __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const T *d_context,
                                           const float *log_sums, float *statistics, T *d_qkv, CALL) {
@@ -46,43 +42,10 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
     u32 a[D / 16][4], da[D / 16][4];
     float sums[D / 8][4];
     clear(sums);
-    {
-        // Two threads per query.
-        constexpr u32 PIECES = Rows<D>::PIECES / 2;
-        const u32 row = threadIdx.x / 2, half = threadIdx.x % 2, query = part.first + row;
-        const bool there = query < part.length;
-        const u64 at = (u64)(part.start + (there ? query : 0));
-        const T *out = context + at * hidden + part.head * D + half * (D / 2);
-        const float log_sum = log_sums[at * heads + part.head] * LOG2_E;
-        Packed<T> of_out[PIECES];
-#pragma unroll
-        for (u32 i = 0; i < PIECES; i++) {
-            of_out[i].words = *(const Words *)(out + i * 8);
-        }
+    query_statistics<D, DROP>(context, above, log_sums, of_query, statistics, part, heads, kept_scale, [] {
         wait_for_copies<1>();
         __syncthreads();
-        float slope = 0.0f;
-#pragma unroll
-        for (u32 i = 0; i < PIECES; i++) {
-            Packed<T> d;
-            d.words = *(const Words *)(above + Rows<D>::at(row, half * PIECES + i));
-#pragma unroll
-            for (u32 e = 0; e < 8; e++) {
-                slope += of_out[i].get(e) * d.get(e);
-            }
-        }
-        slope += __shfl_xor_sync(ALL, slope, 1);
-        slope = DROP ? slope / kept_scale : slope;
-        if (half == 0) {
-            of_query[row] = make_float2(log_sum, slope);
-            if (there) {
-                const u32 to = part.start * heads + part.head * part.length + query;
-                ((float2 *)statistics)[to] = make_float2(log_sum, slope);
-            }
-        }
-        // The warp's own lanes write the statistics of its queries.
-        __syncwarp();
-    }
+    });
     const float2 of_rows[2] = {of_query[warp * 16 + lane.g], of_query[warp * 16 + lane.g + 8]};
 #pragma unroll
     for (u32 i = 0; i < D / 16; i++) {
@@ -124,17 +87,7 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
                 }
             }
             if (first + STEP > part.length || (causal && first + STEP > own + 1)) {
-#pragma unroll
-                for (u32 n = 0; n < STEP / 8; n++) {
-#pragma unroll
-                    for (u32 i = 0; i < 4; i++) {
-                        const u32 key = first + n / 2 * 16 + 4 * lane.t + n % 2 * 2 + i % 2;
-                        const u32 query = own + lane.g + i / 2 * 8;
-                        if (key >= part.length || (causal && key > query)) {
-                            s[n][i] = MINUS_INFINITY;
-                        }
-                    }
-                }
+                mask_keys(s, own, first, part.length, causal, lane);
             }
             u32 bits = 0;
             if (DROP) {
@@ -142,16 +95,8 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
                 const u32 block = warp / 2 * 2 + step / Kept::BLOCK;
                 bits = of_tile[block * Kept::WORDS + 8 * lane.t + lane.g] >> 16 * (warp % 2);
             }
-#pragma unroll
-            for (u32 n = 0; n < STEP / 8; n++) {
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    const float2 of_row = of_rows[i / 2];
-                    const float p = power_of_two(s[n][i] * log2_scale - of_row.x);
-                    const float dropped = !DROP || bits >> place_of(0, n, i) & 1 ? p : 0.0f;
-                    s[n][i] = dropped * d[n][i] - p * of_row.y;
-                }
-            }
+            d_scores_of_queries(s, d, of_rows, log2_scale,
+                                [&](u32 n, u32 i) { return !DROP || bits >> place_of(0, n, i) & 1; });
 #pragma unroll
             for (u32 j = 0; j < STEP / 16; j++) {
                 u32 d_scores[4];
@@ -198,7 +143,6 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
     const u32 own = part.first + warp * 16;
     const T *q = qkv + (u64)part.start * stride + part.head * D;
     const T *d_out = d_context + (u64)part.start * hidden + part.head * D;
-    const u32 of_queries = part.start * heads + part.head * part.length;
     const Kept kept(all_kept, key_blocks, part, heads);
     // Queries before the first key don't attend to it.
     const u32 begin = causal ? part.first / TILE : 0;
@@ -207,13 +151,7 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
         unsigned char *const stage = stages + tile % 2 * STAGE_BYTES;
         fetch<D, TILE>(stage, q, stride, tile * TILE, part.length);
         fetch<D, TILE>(stage + TILE_BYTES, d_out, hidden, tile * TILE, part.length);
-        // Queries past the end add nothing: all of their values are zero.
-        if (threadIdx.x < TILE) {
-            const u32 query = tile * TILE + threadIdx.x;
-            const bool there = query < part.length;
-            const float2 *source = (const float2 *)statistics + of_queries + (there ? query : 0);
-            copy<8>(stage + 2 * TILE_BYTES + threadIdx.x * 8, source, there);
-        }
+        fetch_statistics(stage + 2 * TILE_BYTES, statistics, tile, part, heads);
         if (DROP) {
             kept.fetch(stage + 2 * TILE_BYTES + TILE * 8, tile * TILE, part.first);
         }
@@ -286,16 +224,7 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
                 }
             }
             if (causal && first < own + 15) {
-#pragma unroll
-                for (u32 n = 0; n < STEP / 8; n++) {
-#pragma unroll
-                    for (u32 i = 0; i < 4; i++) {
-                        const u32 query = first + n / 2 * 16 + 4 * lane.t + n % 2 * 2 + i % 2;
-                        if (own + key_of_lane + i / 2 > query) {
-                            s[n][i] = MINUS_INFINITY;
-                        }
-                    }
-                }
+                mask_queries(s, first, own + key_of_lane, 1, lane);
             }
             // Those of the lane's four queries of the step.
             u32 bits[4] = {0, 0, 0, 0};
@@ -309,20 +238,9 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
                 bits[2] = words.z >> place;
                 bits[3] = words.w >> place;
             }
-#pragma unroll
-            for (u32 n = 0; n < STEP / 8; n++) {
-                const float2 *of_query = of_tile + step + n / 2 * 16 + 4 * lane.t + n % 2 * 2;
-                const float4 of_two = *(const float4 *)of_query;
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    const float log_sum = i % 2 ? of_two.z : of_two.x;
-                    const float slope = i % 2 ? of_two.w : of_two.y;
-                    const float p = power_of_two(s[n][i] * log2_scale - log_sum);
-                    // Column i % 2 is one of the queries, row i / 2 one of the keys.
-                    s[n][i] = !DROP || bits[2 * n + i % 2] >> (i / 2) & 1 ? p : 0.0f;
-                    d[n][i] = s[n][i] * d[n][i] - p * slope;
-                }
-            }
+            d_scores_of_keys(s, d, of_tile + step, log2_scale, lane, [&](u32 n, u32 i) {
+                return !DROP || bits[2 * n + i % 2] >> (i / 2) & 1;
+            });
 #pragma unroll
             for (u32 j = 0; j < STEP / 16; j++) {
                 u32 p[4], d_scores[4];

@@ -2,10 +2,6 @@
 
 #if ELEMENT != 0
 
-// Scores that exceed the reference by at most this power of two need no new reference: values to
-// 2^8 are as exact as those to 1, and the sum is divided out in the end.
-static constexpr float SLACK = 8.0f;
-
 // A block handles 128 queries, a warp 32 of them: tiles of 16, which share the right factors.
 template <u32 D, bool DROP>
 __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sums, CALL) {
@@ -33,14 +29,10 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
     fetch<D, TILE>(stages + TILE_BYTES, q + 2 * hidden, stride, 0, part.length);
     commit_copies();
 
-    float out[2][D / 8][4], top[2][2], total[2][2];
-#pragma unroll
-    for (u32 m = 0; m < 2; m++) {
-        clear(out[m]);
-        top[m][0] = top[m][1] = MINUS_INFINITY;
-        total[m][0] = total[m][1] = 0.0f;
-    }
-    const float log2_scale = scale * LOG2_E;
+    float out[2][D / 8][4];
+    clear(out[0]);
+    clear(out[1]);
+    Softmax softmax(scale);
     // Draws for the lane's first query and keys 4t to 4t + 3.
     const u32 call = (part.head * STRIDE + own + lane.g) * CALLS + lane.t;
 
@@ -88,81 +80,22 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
             if (first + STEP > part.length || (causal && first + STEP > own + 1)) {
 #pragma unroll
                 for (u32 m = 0; m < 2; m++) {
-#pragma unroll
-                    for (u32 n = 0; n < STEP / 8; n++) {
-#pragma unroll
-                        for (u32 i = 0; i < 4; i++) {
-                            const u32 key = first + n / 2 * 16 + 4 * lane.t + n % 2 * 2 + i % 2;
-                            const u32 query = own + m * 16 + lane.g + i / 2 * 8;
-                            if (key >= part.length || (causal && key > query)) {
-                                s[m][n][i] = MINUS_INFINITY;
-                            }
-                        }
-                    }
+                    mask_keys(s[m], own + m * 16, first, part.length, causal, lane);
                 }
             }
-            bool higher = false;
-            float highest[2][2];
-#pragma unroll
-            for (u32 m = 0; m < 2; m++) {
-#pragma unroll
-                for (u32 half = 0; half < 2; half++) {
-                    float x = MINUS_INFINITY;
-#pragma unroll
-                    for (u32 n = 0; n < STEP / 8; n++) {
-                        x = fmaxf(x, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-                    }
-                    highest[m][half] = x * log2_scale;
-                    higher = higher || highest[m][half] > top[m][half] + SLACK;
-                }
-            }
-            // Always at the first step, rarely later.
-            if (__any_sync(ALL, higher)) {
-#pragma unroll
-                for (u32 m = 0; m < 2; m++) {
-#pragma unroll
-                    for (u32 half = 0; half < 2; half++) {
-                        float x = highest[m][half];
-                        x = fmaxf(x, __shfl_xor_sync(ALL, x, 1));
-                        x = fmaxf(x, __shfl_xor_sync(ALL, x, 2));
-                        // Finite: every query has a key at the first step.
-                        x = fmaxf(x, top[m][half]);
-                        const float correction = power_of_two(top[m][half] - x);
-                        top[m][half] = x;
-                        total[m][half] *= correction;
-#pragma unroll
-                        for (u32 n = 0; n < D / 8; n++) {
-                            out[m][n][2 * half] *= correction;
-                            out[m][n][2 * half + 1] *= correction;
-                        }
-                    }
-                }
-            }
+            softmax.adapt(s, out);
             u32 p[2][STEP / 16][4];
 #pragma unroll
             for (u32 m = 0; m < 2; m++) {
-#pragma unroll
-                for (u32 n = 0; n < STEP / 8; n++) {
-#pragma unroll
-                    for (u32 i = 0; i < 4; i++) {
-                        s[m][n][i] = power_of_two(s[m][n][i] * log2_scale - top[m][i / 2]);
-                        total[m][i / 2] += s[m][n][i];
-                    }
-                }
+                softmax.apply(s[m], m);
                 if (DROP) {
-                    // Of each 16 keys, the four of this lane for its two queries.
-                    u32 calls[STEP / 8], draws[STEP / 8][4];
-#pragma unroll
-                    for (u32 n = 0; n < STEP / 8; n++) {
-                        calls[n] = call + (m * 16 + n % 2 * 8) * CALLS + first / 4 + n / 2 * 4;
-                    }
-                    draw(draws, calls, stream);
+                    u32 drawn[STEP / 8][4];
+                    draw_for(drawn, call + m * 16 * CALLS + first / 4, stream);
 #pragma unroll
                     for (u32 n = 0; n < STEP / 8; n++) {
 #pragma unroll
                         for (u32 i = 0; i < 4; i++) {
-                            const u32 drawn = draws[n / 2 * 2 + i / 2][n % 2 * 2 + i % 2];
-                            s[m][n][i] = drawn >= threshold ? s[m][n][i] : -0.0f;
+                            s[m][n][i] = drawn[n][i] >= threshold ? s[m][n][i] : -0.0f;
                         }
                     }
                 }
@@ -209,14 +142,12 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
         float factor[2];
 #pragma unroll
         for (u32 half = 0; half < 2; half++) {
-            float sum = total[m][half];
-            sum += __shfl_xor_sync(ALL, sum, 1);
-            sum += __shfl_xor_sync(ALL, sum, 2);
+            const float sum = softmax.sum(m, half);
             factor[half] = (DROP ? kept_scale : 1.0f) / sum;
             const u32 query = own + m * 16 + lane.g + half * 8;
             if (lane.t == 0 && query < part.length) {
                 log_sums[(u64)(part.start + query) * heads + part.head] =
-                    top[m][half] * LN_2 + logf(sum);
+                    softmax.top[m][half] * LN_2 + logf(sum);
             }
         }
         const u32 rows[2] = {lane.g, lane.g + 8};

@@ -81,13 +81,14 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "loss.cu"),
     source!("common.cuh", "optimizer.cu"),
     source!("common.cuh", "attention.cuh", "attention.cu"),
-    source!("common.cuh", "attention.cuh", "tensor.cuh", "flash.cuh", "flash_forward.cu"),
-    source!("common.cuh", "attention.cuh", "tensor.cuh", "flash.cuh", "flash_backward.cu"),
+    source!("common.cuh", "attention.cuh", "tensor.cuh", "flash.cuh", "scores.cuh", "flash_forward.cu"),
+    source!("common.cuh", "attention.cuh", "tensor.cuh", "flash.cuh", "scores.cuh", "flash_backward.cu"),
     source!(
         "common.cuh",
         "attention.cuh",
         "tensor.cuh",
         "flash.cuh",
+        "scores.cuh",
         "flash32.cuh",
         "flash32_forward.cu"
     ),
@@ -96,6 +97,7 @@ pub const SOURCES: &[Source] = &[
         "attention.cuh",
         "tensor.cuh",
         "flash.cuh",
+        "scores.cuh",
         "flash32.cuh",
         "flash32_backward.cu"
     ),
