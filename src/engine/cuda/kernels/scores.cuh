@@ -16,14 +16,14 @@ __device__ __forceinline__ u32 row_of(u32 first, u32 n, u32 i, const Lane &lane)
 template <u32 N>
 __device__ __forceinline__ void mask_keys(float (&s)[N][4], u32 query, u32 key, u32 length, u32 causal,
                                           const Lane &lane) {
-    // Of the lane's two queries: the first key that they don't see.
-    const u32 own = query + lane.g + 1;
-    const u32 end[2] = {causal ? min(length, own) : length, causal ? min(length, own + 8) : length};
 #pragma unroll
     for (u32 n = 0; n < N; n++) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            if (row_of(key, n, i, lane) >= end[i / 2]) {
+            const u32 own = row_of(key, n, i, lane);
+            // With || and &&, which are branches, numbers were spilled.
+            const bool after_end = own >= length, after_query = own > query + lane.g + i / 2 * 8;
+            if (after_end | (after_query & (causal != 0))) {
                 s[n][i] = MINUS_INFINITY;
             }
         }
