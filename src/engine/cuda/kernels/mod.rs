@@ -72,6 +72,13 @@ macro_rules! source {
     };
 }
 
+/// A source of attention on tensor cores.
+macro_rules! flash {
+    ($($name:literal),+) => {
+        source!("common.cuh", "attention.cuh", "tensor.cuh", "flash.cuh", "scores.cuh", $($name),+)
+    };
+}
+
 /// All sources.
 pub const SOURCES: &[Source] = &[
     source!("common.cuh", "normalise.cuh", "embedding.cu"),
@@ -81,26 +88,10 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "loss.cu"),
     source!("common.cuh", "optimizer.cu"),
     source!("common.cuh", "attention.cuh", "attention.cu"),
-    source!("common.cuh", "attention.cuh", "tensor.cuh", "flash.cuh", "scores.cuh", "flash_forward.cu"),
-    source!("common.cuh", "attention.cuh", "tensor.cuh", "flash.cuh", "scores.cuh", "flash_backward.cu"),
-    source!(
-        "common.cuh",
-        "attention.cuh",
-        "tensor.cuh",
-        "flash.cuh",
-        "scores.cuh",
-        "flash32.cuh",
-        "flash32_forward.cu"
-    ),
-    source!(
-        "common.cuh",
-        "attention.cuh",
-        "tensor.cuh",
-        "flash.cuh",
-        "scores.cuh",
-        "flash32.cuh",
-        "flash32_backward.cu"
-    ),
+    flash!("flash_forward.cu"),
+    flash!("flash_backward.cu"),
+    flash!("flash32.cuh", "flash32_forward.cu"),
+    flash!("flash32.cuh", "flash32_backward.cu"),
     source!("common.cuh", "bandwidth.cu"),
 ];
 
