@@ -38,6 +38,13 @@ const NOTHING: f32 = 1e-30;
 /// Adding this moves the nearest integer to the lowest bits of the sum.
 const NEAREST: f32 = 1.5 * (1 << 23) as f32;
 
+/// Rounded rows of activations.
+type Rows<'a> = [&'a [[u8; QUAD]]; ROWS];
+/// A quad of inputs of each output of a panel.
+type Quads = [[i8; QUAD]; COLUMNS];
+/// Sums of products.
+type Sums = [[i32; COLUMNS]; ROWS];
+
 thread_local! {
     /// The rounded rows of a block.
     static ROUNDED: Buffer<[u8; QUAD]> = const { Cell::new(Vec::new()) };
@@ -59,7 +66,7 @@ pub struct Weight {
     /// Whether the processor has AVX512-VNNI, and may use it.
     wide: bool,
     /// Panel by panel, of each its quads of inputs in their order; padded with zeros to a multiple of [`PANELS`].
-    quads: Vec<[[i8; QUAD]; COLUMNS]>,
+    quads: Vec<Quads>,
     /// What a rounded weight is multiplied by, one for each output; padded with zeros.
     factors: Vec<f32>,
     /// The sum of an output's rounded weights; padded with zeros.
@@ -77,6 +84,7 @@ impl Weight {
         let mut quads = vec![[[0; QUAD]; COLUMNS]; panels * depth];
         let mut factors = vec![0.0; panels * COLUMNS];
         let mut totals = vec![0; panels * COLUMNS];
+        let mut rounded = vec![0; inputs];
         for (output, weights) in values.chunks_exact(inputs).enumerate() {
             let largest = weights.iter().fold(0.0, |largest: f32, w| largest.max(w.abs()));
             let inverse = if largest < NOTHING { 0.0 } else { WEIGHT / largest };
@@ -84,8 +92,11 @@ impl Weight {
             let sum: f32 = weights.iter().sum();
             factors[output] = if sum.is_finite() { largest / WEIGHT } else { f32::NAN };
             let panel = &mut quads[output / COLUMNS * depth..][..depth];
-            for (input, weight) in weights.iter().enumerate() {
-                let rounded = (weight * inverse + NEAREST).to_bits() as i8;
+            // Before they are distributed, in a loop that needs no other instructions.
+            for (rounded, weight) in rounded.iter_mut().zip(weights) {
+                *rounded = (weight * inverse + NEAREST).to_bits() as i8;
+            }
+            for (input, &rounded) in rounded.iter().enumerate() {
                 panel[input / QUAD][output % COLUMNS][input % QUAD] = rounded;
                 totals[output] += i32::from(rounded);
             }
@@ -115,15 +126,52 @@ impl Weight {
                             // SAFETY: the processor has the instructions.
                             return unsafe { self.multiply_vnni(rounded, scales, y) };
                         }
-                        self.multiply_rounded(rounded, scales, y);
+                        #[cfg(target_arch = "x86_64")]
+                        if let pulp::Arch::V3(_) | pulp::Arch::V4(_) = self.simd.arch() {
+                            // SAFETY: both instruction sets include AVX2.
+                            return unsafe { self.multiply_avx2(rounded, scales, y) };
+                        }
+                        #[cfg(target_arch = "aarch64")]
+                        if let pulp::Arch::Neon(_) = self.simd.arch()
+                            && std::arch::is_aarch64_feature_detected!("dotprod")
+                        {
+                            // SAFETY: pulp's Neon exists only where the processor has NEON, and `sdot` was found.
+                            return unsafe { self.multiply_neon(rounded, scales, y) };
+                        }
+                        self.multiply_rounded(rounded, scales, y, |rows, panel, _| {
+                            sums(rows, panel)
+                        });
                     },
                 );
             });
         });
     }
 
+    /// The outputs are computed in this function too: in its caller the compiler made their loop scalar.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn multiply_avx2(&self, rounded: &[[u8; QUAD]], scales: &[Scale], y: &mut [f32]) {
+        self.multiply_rounded(rounded, scales, y, |rows, panel, _| sums_avx2(rows, panel));
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[target_feature(enable = "neon,dotprod")]
+    fn multiply_neon(&self, rounded: &[[u8; QUAD]], scales: &[Scale], y: &mut [f32]) {
+        self.multiply_rounded(rounded, scales, y, |rows, panel, totals| {
+            sums_neon(rows, panel, totals)
+        });
+    }
+
+    /// `sums` returns the products of some rows with the columns of a panel, as [`sums`] does; it also gets the sums of
+    /// the columns.
     #[inline(always)]
-    fn multiply_rounded(&self, rounded: &[[u8; QUAD]], scales: &[Scale], y: &mut [f32]) {
+    fn multiply_rounded(
+        &self,
+        rounded: &[[u8; QUAD]],
+        scales: &[Scale],
+        y: &mut [f32],
+        sums: impl Fn(Rows<'_>, &[Quads], &[i32]) -> Sums,
+    ) {
         let (rows, depth) = (scales.len(), self.depth());
         let panels = self.quads.chunks_exact(depth).take(self.outputs.div_ceil(COLUMNS));
         for (panel, weights) in panels.enumerate() {
@@ -137,13 +185,14 @@ impl Weight {
                     let row = (first + index).min(rows - 1);
                     *line = &rounded[row * depth..][..depth];
                 }
-                let sums = sums(self.simd, lines, weights, totals);
-                for row in first..rows.min(first + ROWS) {
+                let sums = sums(lines, weights, totals);
+                for (row, sums) in (first..rows.min(first + ROWS)).zip(&sums) {
                     let Scale { factor, zero } = scales[row];
                     let mut values = [0.0; COLUMNS];
-                    for column in 0..COLUMNS {
-                        let sum = sums[row - first][column] - zero * totals[column];
-                        values[column] = sum as f32 * (factor * factors[column]);
+                    // Iterators: with indices the compiler checks each, and the loop stays scalar.
+                    let of_outputs = sums.iter().zip(totals).zip(factors);
+                    for (value, ((sum, total), of_output)) in values.iter_mut().zip(of_outputs) {
+                        *value = (sum - zero * total) as f32 * (factor * of_output);
                     }
                     let y = &mut y[row * self.outputs..][outputs.clone()];
                     y.copy_from_slice(&values[..y.len()]);
@@ -268,28 +317,9 @@ fn round(values: &[f32], rounded: &mut [[u8; QUAD]]) -> Scale {
     Scale { factor: range / STEPS, zero: zero as i32 }
 }
 
-/// Returns the products of some rows with the columns of a panel; all have the same number of quads. `totals` are the
-/// sums of the columns.
+/// Returns the products of some rows with the columns of a panel; all have the same number of quads.
 #[inline(always)]
-fn sums(
-    simd: Simd,
-    rows: [&[[u8; QUAD]]; ROWS],
-    panel: &[[[i8; QUAD]; COLUMNS]],
-    totals: &[i32],
-) -> [[i32; COLUMNS]; ROWS] {
-    #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(_) | pulp::Arch::V4(_) = simd.arch() {
-        // SAFETY: both instruction sets include AVX2.
-        return unsafe { sums_avx2(rows, panel) };
-    }
-    #[cfg(target_arch = "aarch64")]
-    if let pulp::Arch::Neon(_) = simd.arch()
-        && std::arch::is_aarch64_feature_detected!("dotprod")
-    {
-        // SAFETY: pulp's Neon exists only where the processor has NEON, and `sdot` was found.
-        return unsafe { sums_neon(rows, panel, totals) };
-    }
-    let _ = (simd, totals);
+fn sums(rows: Rows<'_>, panel: &[Quads]) -> Sums {
     let mut sums = [[0; COLUMNS]; ROWS];
     for (at, line) in panel.iter().enumerate() {
         for row in 0..ROWS {
@@ -307,10 +337,7 @@ fn sums(
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2")]
-fn sums_avx2(
-    rows: [&[[u8; QUAD]]; ROWS],
-    panel: &[[[i8; QUAD]; COLUMNS]],
-) -> [[i32; COLUMNS]; ROWS] {
+fn sums_avx2(rows: Rows<'_>, panel: &[Quads]) -> Sums {
     use std::arch::x86_64::*;
 
     let depth = panel.len();
@@ -339,11 +366,7 @@ fn sums_avx2(
 #[cfg(target_arch = "aarch64")]
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn sums_neon(
-    rows: [&[[u8; QUAD]]; ROWS],
-    panel: &[[[i8; QUAD]; COLUMNS]],
-    totals: &[i32],
-) -> [[i32; COLUMNS]; ROWS] {
+fn sums_neon(rows: Rows<'_>, panel: &[Quads], totals: &[i32]) -> Sums {
     use std::arch::aarch64::*;
     use std::arch::asm;
 

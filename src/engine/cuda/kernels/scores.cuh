@@ -195,10 +195,10 @@ __device__ __forceinline__ void fetch_statistics(unsigned char *to, const float 
 
 // Computes the gradients of scores for 16 queries and some keys from the scores and the gradients of
 // probabilities; `kept(n, i)` is whether dropout kept c[i] of the n-th tile.
-template <u32 N, typename Kept>
+template <u32 N, typename IsKept>
 __device__ __forceinline__ void d_scores_of_queries(float (&s)[N][4], const float (&d)[N][4],
                                                     const float2 (&of_rows)[2], float log2_scale,
-                                                    Kept kept) {
+                                                    IsKept kept) {
 #pragma unroll
     for (u32 n = 0; n < N; n++) {
 #pragma unroll
@@ -212,9 +212,9 @@ __device__ __forceinline__ void d_scores_of_queries(float (&s)[N][4], const floa
 
 // The same for 16 keys and queries with these statistics: gradients replace those of probabilities,
 // and probabilities after dropout the scores.
-template <u32 N, typename Kept>
+template <u32 N, typename IsKept>
 __device__ __forceinline__ void d_scores_of_keys(float (&s)[N][4], float (&d)[N][4], const float2 *statistics,
-                                                 float log2_scale, const Lane &lane, Kept kept) {
+                                                 float log2_scale, const Lane &lane, IsKept kept) {
 #pragma unroll
     for (u32 n = 0; n < N; n++) {
         const float4 of_two = *(const float4 *)(statistics + row_of(0, n, 0, lane));
