@@ -231,7 +231,7 @@ fn main() -> cloze::lessons::LessonResult {
     // ## Step 2: where, and which sentence
     //
     // A lookup returns the same vector for `the` wherever it stands. And the next part of BERT,
-    // attention, treats its input as a *set* of vectors (you will measure that in lesson 04). With
+    // attention, treats its input as a *set* of vectors (you will measure that in lesson 05). With
     // word vectors alone, *the dog bit the man* and *the man bit the dog* would be the same input. So
     // BERT adds to each vector its position and, for pairs, its sentence.
     //
@@ -344,9 +344,10 @@ fn main() -> cloze::lessons::LessonResult {
     // Without LayerNorm, numbers and gradients vanish or explode: in 24 layers they shrink or grow
     // more than a hundredfold. With it every layer hands on numbers of size 1, however large its
     // weights are. The gradient stays usable too: LayerNorm divides a row by its standard deviation,
-    // and on the way back it divides the gradient by the same number. ([Xu et al.
-    // 2019](https://arxiv.org/abs/1911.07013) find that this effect matters more than that on the
-    // numbers.) So BERT has a LayerNorm here, and two more in each of its layers (lesson 06).
+    // and on the way back it divides the gradient by the same number. Mean and deviation depend on the
+    // row too, which centres the gradient and damps it further. ([Xu et al.
+    // 2019](https://arxiv.org/abs/1911.07013) find that these derivatives matter more than the
+    // normalised numbers.) So BERT has a LayerNorm here, and two more in each of its layers (lesson 06).
     //
     // After normalising, the model may choose a scale $\gamma_j$ and a shift $\beta_j$ for each of the
     // $H$ columns ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), section 3). For a row $x_1,

@@ -402,7 +402,8 @@ fn main() -> cloze::lessons::LessonResult {
     });
 
     // %% [markdown]
-    // Move a query and keys, change the temperature, and see why the scores are divided. (Elsewhere
+    // Move a query and keys, change the temperature (a number by which the scores are divided), and see
+    // why attention divides them. (Elsewhere
     // `cloze lessons picture softmax` writes the page.)
 
     // %%
@@ -643,9 +644,9 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## On real text
     //
-    // `cloze attention "The old man opened the door." --out view.html` writes a page on which you can
-    // point at a token and see where each head of `cloze-tiny` looks. With `--model DIR` it does the
-    // same for any BERT in Hugging Face's layout.
+    // `cloze attention "The old man opened the door." --model cloze-tiny --out view.html` writes a page
+    // on which you can point at a token and see where each head of `cloze-tiny` looks. With `--model DIR`
+    // it does the same for any BERT in Hugging Face's layout.
 
     // %% [markdown]
     // ## Open questions

@@ -486,7 +486,7 @@ fn main() -> cloze::lessons::LessonResult {
     // falls under "others".
     //
     // In a notebook the next cell is a page to play with: point at a token to see its lines, and
-    // choose layers and heads. (`cloze attention "…"` writes the same page to a file.)
+    // choose layers and heads. (`cloze attention "…" --model cloze-tiny` writes the same page to a file.)
 
     // %%
     show!(AttentionView::new(seen.clone(), &tokens, &vec![0; tokens.len()])?.named("cloze-tiny"));

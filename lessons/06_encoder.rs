@@ -125,7 +125,7 @@ fn main() -> cloze::lessons::LessonResult {
     // ([Leshno et al. 1993](https://doi.org/10.1016/S0893-6080%2805%2980131-5)).
     //
     // ReLU has a drawback: for negative inputs it is flat, so its gradient there is 0, and no weight
-    // behind it learns. BERT's **GELU** is a smooth relative. It multiplies $x$ by $\Phi(x)$,
+    // that leads to it learns. BERT's **GELU** is a smooth relative. It multiplies $x$ by $\Phi(x)$,
     // the share of a normal distribution that lies below $x$ ([Hendrycks and Gimpel
     // 2016](https://arxiv.org/abs/1606.08415), section 2):
     //
@@ -837,7 +837,7 @@ fn main() -> cloze::lessons::LessonResult {
     // right, and nothing below learns. The checks of this lesson look for that.
     //
     // **A forgotten skip connection** is no error either. A model of 2 layers trains without them,
-    // only worse; a model of 12 does not train at all (step 3).
+    // only worse; the more layers, the more a model misses them (step 3).
     //
     // **The norm in the wrong place.** A model that normalises before each part (pre-norm) is a good
     // model, but with BERT's parameters it computes nonsense. So compare with a model you trust.

@@ -522,8 +522,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // - **A loss of infinity or NaN**: a logit overflowed, or a probability of 0 went through a
     //   logarithm. Subtract the largest logit first and never compute the probability itself.
-    // - **A first loss far from ln(V)**: the weights start too large, or the labels don't belong to
-    //   the rows.
+    // - **A first loss far from ln(V)**: the weights start too large, or the loss is not the mean over
+    //   the blanks.
     // - **A loss that is near 0 at once**: the answer is visible. The loss includes tokens that are
     //   not masked, so the model only has to copy.
     // - **A model that is good in training and useless after it**: it was trained with `[MASK]` alone,

@@ -569,8 +569,8 @@ fn main() -> cloze::lessons::LessonResult {
     // ## The same, faster
     //
     // Now the crate's engine, with the same initial parameters, the same batches and the same updates. It
-    // does not call your functions: if its losses equal yours, both are right. It is faster, so it does
-    // all 2,500 steps.
+    // does not call your functions: if its losses equal yours, your model computes what the engine's does.
+    // It is faster, so it does all 2,500 steps.
 
     // %%
     let mut engine_losses: Vec<f64> = Vec::new();
@@ -614,7 +614,7 @@ fn main() -> cloze::lessons::LessonResult {
     // about the unigram entropy, for which the head's bias alone would do. What follows needs the
     // context, and comes slowly at first, until attention has found out where to look.
     //
-    // Do some 84 % mean that the model knows English? No: the grammar leaves few choices, and many
+    // Does an accuracy of some 84 % mean that the model knows English? No: the grammar leaves few choices, and many
     // blanks have only one possible answer. `cloze-tiny`, of the same width and depth and trained for
     // more than an hour on 23 million tokens of novels and Wikipedia, predicts 39.7 % of the blanks
     // in other novels and articles (`lessons/data/cloze-tiny/README.md`).
@@ -716,10 +716,10 @@ fn main() -> cloze::lessons::LessonResult {
     // And three that nothing reports but the curve:
     //
     // - **Stuck at ln(V)**: the model learns nothing. The learning rate is 0 (a schedule that has
-    //   ended), or the labels do not belong to the masked rows.
-    // - **Stuck at the unigram entropy**: the head learns, the encoder does not. Segments or
-    //   positions are wrong, the learning rate is too high, or it is too early: below it every run is
-    //   slow for a while.
+    //   ended).
+    // - **Stuck at the unigram entropy**: the head learns, the encoder does not. The labels belong to
+    //   other rows, segments or positions are wrong, the learning rate is too high, or it is too
+    //   early: below it every run is slow for a while.
     // - **Near 0 within a few steps**: the answer is visible. The loss includes tokens that are not
     //   masked, so the model only has to copy.
 

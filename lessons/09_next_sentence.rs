@@ -680,7 +680,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## On real text
     //
-    // `cloze nsp "The king died in 1547." "His son was nine years old."` asks `cloze-tiny`, and with
+    // `cloze nsp "The king died in 1547." "His son was nine years old."` asks `cloze-small`, and with
     // `--model DIR` any BERT that has this head.
 
     // %% [markdown]

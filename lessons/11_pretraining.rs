@@ -542,8 +542,8 @@ fn main() -> cloze::lessons::LessonResult {
             judge.holds(
                 "the engine has the saved moments",
                 resumed.moments()? == saved.moments,
-                "Without them v starts at 0 again, but the hats belong to step 7: v̂ is far too small, \
-                 so the first steps are far too long.",
+                "Without them both moments start at 0 again, but the hats belong to step 7 and hardly \
+                 correct them: the next steps have the wrong lengths.",
             );
             let yours = run(&mut resumed, next..=12)?;
             let different = pretraining::differing(&yours, &whole);

@@ -709,7 +709,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ## Expected numbers
     //
-    // These are for cloze-tiny, but the last two.
+    // These are for cloze-tiny, except the last two.
     //
     // - the filter after five epochs: 89 % right, F1 0.857, MCC 0.769;
     // - with 32, 64, 128 and 300 rows: 74, 83, 89 and 88 % from the pre-trained encoder, 60, 76, 78 and

@@ -626,7 +626,7 @@ fn main() -> cloze::lessons::LessonResult {
         let long = "free money ".repeat(300);
         let answers = answer(&[&long, "Lunch at noon?"], 2, judge);
         judge.equal(
-            "the number of answers where one text is longer than the model's 128 positions",
+            "the number of answers where one text is longer than the model's longest sequence",
             answers.len(),
             2,
             "Cut it: `Sequences::tokenise` takes the largest length allowed.",

@@ -639,7 +639,7 @@ fn main() -> cloze::lessons::LessonResult {
     // times. In real text a larger corpus always brings new words; here the second half of the text
     // brings only one. This is one reason why a tiny model does well on it.
     //
-    // Keep the frequencies in mind for lesson 07: a model that knows nothing else is the first
+    // Keep the frequencies in mind for lesson 08: a model that knows nothing else is the first
     // baseline to beat.
 
     // %% [markdown]

@@ -677,7 +677,7 @@ fn main() -> cloze::lessons::LessonResult {
     // On two virtual cores of an AMD EPYC (Zen 4), which other programs used too:
     //
     // - large products reach 200 GFLOP/s in f32, and no more in bf16 on this processor; copying moved 35
-    //   to 45 GB/s, which puts the ridge at 5 or 6. Changing numbers in place, as above, was not measured
+    //   to 45 GB/s, which puts the ridge at 4 to 6. Changing numbers in place, as above, was not measured
     //   there. Where it was, it moved more than copying, so your ridge may be lower;
     // - operations limited by memory take 3 % of a layer's time there, and 48 % on an H200;
     // - MFU in f32: tiny 59 %, base 74 %. The narrower the model, the smaller the share of products;

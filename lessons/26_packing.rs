@@ -652,8 +652,8 @@ fn main() -> cloze::lessons::LessonResult {
     show!(forward.chart("A forward pass, the crate's and yours"));
 
     // %% [markdown]
-    // The last column shows what is left to gain: 100 % would be a step of nothing but f32 matrix
-    // products at their best speed.
+    // The last column shows how near each rung is to the limit: 100 % would be a step of nothing but f32
+    // matrix products at their best speed.
 
     // %% [markdown]
     // ## What goes wrong
@@ -704,7 +704,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## Open questions
     //
-    // 1. Packing makes the cost of a batch depend only on its tokens, but attention still costs the
+    // 1. Packing removes the cost of padding, but attention still costs the
     //    square of each length. Two batches have the same number of tokens, one as 4 sequences of 512,
     //    the other as 64 sequences of 32. Which is slower at BERT-base, and by how much?
     // 2. A sum of 4,096 products is computed in bf16, but in 64 parts of 64, whose sums are then added

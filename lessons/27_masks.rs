@@ -72,7 +72,7 @@ fn main() -> cloze::lessons::LessonResult {
         Casing::Uncased,
     )?;
     let special: SpecialIds = tokenizer.special();
-    // As in lesson 11: a short run learns more from more blanks.
+    // As in lesson 07: a short run learns more from more blanks.
     let options: PretrainingOptions = PretrainingOptions {
         max_len: 32,
         mask_probability: 0.4,
@@ -549,7 +549,7 @@ fn main() -> cloze::lessons::LessonResult {
     // | full sentences | 2.59 | 90.4 / 79.1 | 84.7 | 92.5 | 64.8 |
     // | document sentences | 2.62 | 90.6 / 79.7 | 84.7 | 92.7 | 65.6 |
     //
-    // Without NSP nothing is lost. Document sentences score slightly higher, but their examples end
+    // Without NSP little is lost. Document sentences score slightly higher, but their examples end
     // with their document, so batches differ in size. That is why RoBERTa uses full sentences.
 
     // %% [markdown]

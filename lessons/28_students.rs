@@ -71,7 +71,7 @@ fn main() -> cloze::lessons::LessonResult {
         Casing::Uncased,
     )?;
     let special: SpecialIds = tokenizer.special();
-    // As in lesson 11: a short run learns more from more blanks.
+    // As in lesson 07: a short run learns more from more blanks.
     let options: PretrainingOptions = PretrainingOptions {
         max_len: 32,
         mask_probability: 0.4,

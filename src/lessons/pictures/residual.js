@@ -86,7 +86,7 @@ const question = new Question(
   "the length at the top and ten times it. Which stack spares you the search?",
   "In the plain stack each layer multiplies the gradient by about the same factor, and twelve factors of 0.6 are 0.002: " +
   "only a narrow range of sizes works, and a deeper stack needs a narrower one. With a skip connection y = x + f(x), " +
-  "and the gradient has a way that no layer touches: dy/dx = 1 + f′(x). It cannot vanish, but it may grow. A LayerNorm " +
+  "and the gradient has a way that no layer touches: dy/dx = 1 + f′(x). It does not vanish where f′ is small, but it may grow. A LayerNorm " +
   "after each block, as in BERT, divides by the size of the sum and keeps it from growing. What is left of the " +
   "imbalance is one reason for the warm-up.");
 
