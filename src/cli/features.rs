@@ -1,6 +1,6 @@
 //! `cloze features`: computes vectors for lines of text, as JSON or as a safetensors file.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::cli::shared::stdio::answer_lines;
 use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::features::{Combine, Pool, Settings, Vectors, parse_layers};
-use crate::files::Output;
+use crate::files::{Output, Staged};
 use crate::lessons::data::SMALL;
 use crate::note;
 use crate::predict::Embedder;
@@ -103,10 +103,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let json = || json(&pairs, &sequences, &vectors, &model);
             match &mut sink {
                 Sink::Stdout => answers.extend(json()),
-                Sink::Lines(file, path) => {
+                Sink::Lines(file, staged) => {
                     let mut lines = json().into_iter();
                     let written = lines.try_for_each(|line| writeln!(file, "{line}"));
-                    written.map_err(|e| Error::io(&*path, e))?;
+                    written.map_err(|e| Error::io(staged.path(), e))?;
                 }
                 Sink::Tensors(file) => {
                     for (index, vectors) in vectors.iter().enumerate() {
@@ -212,7 +212,7 @@ impl Args {
 /// The destination of the vectors.
 enum Sink {
     Stdout,
-    Lines(std::io::BufWriter<Output>, PathBuf),
+    Lines(BufWriter<Output>, Staged),
     Tensors(Box<Vectors>),
 }
 
@@ -223,9 +223,9 @@ impl Sink {
         };
         Ok(match args.format {
             Format::Jsonl => {
-                let file = Output::open(path).and_then(|file| file.set_len(0).map(|()| file));
-                let file = file.map_err(|e| Error::io(path, e))?;
-                Self::Lines(std::io::BufWriter::new(file), path.clone())
+                let staged = Staged::begin(path)?;
+                let file = staged.file().try_clone().map_err(|e| Error::io(path, e))?;
+                Self::Lines(BufWriter::new(file), staged)
             }
             Format::Safetensors => {
                 let entries = [
@@ -244,7 +244,10 @@ impl Sink {
     fn finish(self) -> Result<()> {
         match self {
             Self::Stdout => Ok(()),
-            Self::Lines(mut file, path) => file.flush().map_err(|e| Error::io(path, e)),
+            Self::Lines(mut file, staged) => {
+                file.flush().map_err(|e| Error::io(staged.path(), e))?;
+                Staged::place(vec![staged])
+            }
             Self::Tensors(file) => file.finish(),
         }
     }

@@ -207,7 +207,7 @@ pub fn embed(
     let mut all = vec![Vec::new(); sequences.len()];
     for (number, batch) in batches.iter().enumerate() {
         let rest = &mut rests[number % ranks.size()];
-        for &sequence in batch {
+        for sequence in batch.iter().flat_map(|&example| sequences.of_example(example)) {
             let vectors = match settings.pool {
                 Pool::None => sequences.ids(sequence).len(),
                 Pool::Cls | Pool::Mean => 1,
@@ -321,11 +321,33 @@ mod tests {
         CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap()
     }
 
-    fn sequences() -> Sequences {
+    fn wordpiece() -> WordPiece {
         let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"];
-        let wordpiece =
-            WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased).unwrap();
-        Sequences::tokenise(&wordpiece, &[("a", None), ("a b c", None), ("", None)], 16).unwrap()
+        WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased).unwrap()
+    }
+
+    fn sequences() -> Sequences {
+        Sequences::tokenise(&wordpiece(), &[("a", None), ("a b c", None), ("", None)], 16).unwrap()
+    }
+
+    #[test]
+    fn every_window_of_a_text_has_its_own_vector() {
+        let mut engine = engine();
+        let texts = ["a b c a b c b", "a", "c b a a"];
+        let sequences = Sequences::in_windows(&wordpiece(), &texts, 5).unwrap();
+        assert!(sequences.len() > sequences.examples());
+        let settings =
+            Settings { layers: 3..=3, combine: Combine::Mean, pool: Pool::Cls, normalize: false };
+        let all = embed(&mut engine, &sequences, &settings).unwrap();
+        let mut expected = Vec::new();
+        for example in 0..sequences.examples() {
+            let batch = sequences.batch(&[example]);
+            expected.extend(embed_batch(&mut engine, &batch, &settings).unwrap());
+        }
+        let close = |(a, b): (&Vec<f32>, &Vec<f32>)| {
+            a.len() == 8 && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5)
+        };
+        assert!(all.len() == sequences.len() && all.iter().zip(&expected).all(close));
     }
 
     #[test]

@@ -50,7 +50,13 @@ pub struct Staged {
 
 impl Staged {
     /// Creates the temporary file, with the permissions of any new file.
+    ///
+    /// # Errors
+    /// If `path` is a folder, a device or a pipe, or the file can't be created.
     pub fn begin(path: &Path) -> Result<Self> {
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(Error::file(path, "is not a regular file, so no file can take its place"));
+        }
         let folder = folder_of(path);
         create_folder(folder)?;
         let mut names = tempfile::Builder::new();

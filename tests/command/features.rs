@@ -117,9 +117,13 @@ fn lines_of_two_texts_are_read_as_pairs() {
     assert!(features(tiny(), "a\tb\n", &["--pair", "--out", text(&path)]).is_empty());
     assert_eq!(read_json(&path)["pair"], "b");
 
-    let args = ["features", "--model", text(tiny()), "--pair"];
-    let message = error_line(&piped(args, "a\tb\nno tab\n"), 1);
+    let args = ["features", "--model", text(tiny()), "--pair", "--out", text(&path)];
+    let message = error_line(&piped(args, "c\td\nno tab\n"), 1);
     assert_contains(&message, "stdin:2: expected two texts, separated by a tab");
+    // The file of the earlier run is replaced only by a complete one, and a device never.
+    assert_eq!(read_json(&path)["pair"], "b");
+    let args = ["features", "--model", text(tiny()), "--out", "/dev/null"];
+    assert_contains(&error_line(&piped(args, "a\n"), 1), "/dev/null: is not a regular file");
 }
 
 /// The cosines that the model card of all-MiniLM-L6-v2 publishes.

@@ -8,7 +8,9 @@ use safetensors::tensor::{Dtype, SafeTensors};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::files::{Staged, remove_if_there};
-use crate::model::weights::{Checksums, Entries, NumberFormat, TensorData, stage_tensors};
+use crate::model::weights::{
+    Checksums, Entries, NumberFormat, TensorData, check_tensors, stage_tensors,
+};
 use crate::model::{Layout, Part};
 
 use super::{Frozen, Plan};
@@ -66,6 +68,10 @@ impl Frozen {
         if *plan.vectors.layers.end() > encoder.config().num_hidden_layers {
             return Err(damaged(&"it reads more layers than the model has"));
         }
+        if plan.vectors.layers.is_empty() {
+            return Err(damaged(&"it reads no layer"));
+        }
+        check_tensors(&path, &bytes)?;
         Checksums::of(&bytes).check_config(&path, encoder.config())?;
         let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&e))?;
         let layout = plan.layout(encoder.config(), part)?;
@@ -85,8 +91,12 @@ impl Frozen {
                 ));
             }
             let (words, _) = tensor.data().as_chunks::<4>();
-            for (value, word) in values[range].iter_mut().zip(words) {
+            let values = &mut values[range];
+            for (value, word) in values.iter_mut().zip(words) {
                 *value = f32::from_le_bytes(*word);
+            }
+            if values.iter().any(|value| !value.is_finite()) {
+                return Err(damaged(&format!("tensor {} holds no numbers", parameter.name)));
             }
         }
         Self::new(encoder, plan, part, |_| values)
