@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (list, count) = (list.join(", "), theirs.num_hidden_layers);
     note!("the student starts from layers {list} of the teacher's {count}");
     let mut config = theirs.clone();
-    config.clear_labels();
+    config.clear_task();
     config.num_hidden_layers = layers.len();
     let layout = Layout::new(&config, &parts);
     let values = student_of((&their_layout, &their_values), &layout, &layers)?;

@@ -9,6 +9,9 @@ use crate::error::{Error, Result};
 
 use super::Family;
 
+/// Most classes of a task that a configuration may have.
+const MOST_LABELS: u64 = 1 << 20;
+
 /// A model's hyperparameters under Hugging Face's names for BERT (class `BertConfig`); files of other
 /// [families](Family) are translated.
 ///
@@ -163,9 +166,17 @@ impl Config {
         self.other.insert("label2id".into(), by_label.into());
     }
 
-    /// Removes the classes of an earlier task.
-    pub fn clear_labels(&mut self) {
-        for key in ["id2label", "label2id", "problem_type"] {
+    /// Removes the classes and the settings of an earlier task.
+    pub fn clear_task(&mut self) {
+        for key in [
+            "id2label",
+            "label2id",
+            "num_labels",
+            "problem_type",
+            "finetuning_task",
+            "finetuning_options",
+            "null_score_threshold",
+        ] {
             self.other.remove(key);
         }
     }
@@ -252,6 +263,11 @@ impl Config {
             if value > most {
                 return Err(format!("{name} is {value}, but must be at most {most}"));
             }
+        }
+        if let Some(count) = self.other.get("num_labels").and_then(Value::as_u64)
+            && count > MOST_LABELS
+        {
+            return Err(format!("num_labels is {count}, but must be at most {MOST_LABELS}"));
         }
         if self.positions() == 0 {
             return Err(format!(
@@ -348,7 +364,7 @@ mod tests {
         let again = Config::read(&path).unwrap();
         assert_eq!(again.labels().unwrap(), ["no", "yes", "maybe"]);
         assert_eq!(again.other["label2id"]["maybe"], 2);
-        config.clear_labels();
+        config.clear_task();
         assert_eq!((config.labels(), config.other.len()), (None, 0));
     }
 

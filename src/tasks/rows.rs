@@ -39,12 +39,16 @@ impl Outputs {
 }
 
 /// Returns the classes or the numbers of all rows, in their order.
-pub(super) fn targets(rows: &[Row]) -> Targets {
+pub(super) fn targets(rows: &[Row], outputs: &Outputs) -> Targets {
+    let output_of = |class: u32| match outputs {
+        Outputs::Classes { outputs, .. } => outputs[class as usize],
+        Outputs::Sets { .. } | Outputs::Number { .. } => class,
+    };
     let mut classes = Vec::new();
     let (mut values, mut sets) = (Vec::new(), Vec::new());
     for row in rows {
         match &row.target {
-            Some(Target::Class(class)) => classes.push(*class),
+            Some(Target::Class(class)) => classes.push(output_of(*class)),
             Some(Target::Classes(classes)) => sets.push(classes.clone()),
             Some(Target::Value(value)) => values.push(*value),
             None => {}
@@ -73,11 +77,15 @@ fn by_name<N: Copy + Into<Value>>(names: &[String], outputs: &[u32], row: &[N]) 
     Value::Object(names.iter().zip(outputs).map(of).collect())
 }
 
-/// Returns the class whose logit is the largest.
-fn class(outputs: &[u32], row: &[f32]) -> u32 {
-    let output = best(row);
+/// Returns the class of one of the head's outputs.
+fn class_of(outputs: &[u32], output: u32) -> u32 {
     // Every output has a class, because the head has as many outputs as there are classes.
     outputs.iter().position(|&o| o == output).unwrap_or(0) as u32
+}
+
+/// Returns the class whose logit is the largest.
+fn class(outputs: &[u32], row: &[f32]) -> u32 {
+    class_of(outputs, best(row))
 }
 
 /// Returns the limits of the numbers of a task; none if it has classes or your own numbers.
@@ -143,8 +151,9 @@ impl Dataset for Read {
             (Outputs::Classes { names, outputs }, Targets::Classes(gold)) => {
                 let rows = logits.values().chunks_exact(logits.outputs);
                 let predicted: Vec<u32> = rows.map(|row| class(outputs, row)).collect();
-                let scores = measure_classes(self.metrics, &predicted, gold);
-                Ok((scores, Some(self.report(names, outputs, logits, gold))))
+                let gold: Vec<u32> = gold.iter().map(|&o| class_of(outputs, o)).collect();
+                let scores = measure_classes(self.metrics, &predicted, &gold);
+                Ok((scores, Some(self.report(names, outputs, logits, &gold))))
             }
             (Outputs::Sets { names, thresholds }, Targets::Sets(gold)) => {
                 let tuned = || sets::best_thresholds(logits.values(), logits.outputs, gold);

@@ -283,7 +283,11 @@ impl Task for Sentences {
         reading.notes.extend(sequences.cut_note(path, reading.max_len));
         let examples = Examples {
             sequences,
-            targets: if role == Role::Test { Targets::Unknown } else { targets(&rows) },
+            targets: if role == Role::Test {
+                Targets::Unknown
+            } else {
+                targets(&rows, &self.outputs)
+            },
         };
         if role == Role::Train {
             for row in &mut rows {

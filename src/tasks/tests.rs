@@ -1,8 +1,12 @@
 //! Tasks and malformed files. No model is needed: files are only read.
 
 use super::*;
+use crate::engine::CpuEngine;
+use crate::eval::Scores;
+use crate::model::Layout;
 use crate::text::Casing;
 use crate::text::WordPiece;
+use crate::train::task::describe;
 
 /// A folder with one file.
 struct File {
@@ -152,6 +156,62 @@ fn an_answer_that_is_not_at_its_place_is_refused_or_skipped() {
     let (rows, _, notes) = file.train("squad", &skipping(options)).unwrap();
     assert_eq!(rows, 1);
     assert!(notes[0].ends_with("answers that are not at their place, skipped: 1"), "{notes:?}");
+}
+
+#[test]
+fn a_model_with_its_classes_in_another_order_has_the_same_loss() {
+    let file = File::new("dev.tsv", "x\t1\t\ta b\nx\t0\t*\tb b\nx\t1\t\ta\n");
+    let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"];
+    let wordpiece = WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased).unwrap();
+    let scores = |labels: [&str; 2]| {
+        let mut config = Config::new(1, 8, 2, 16, 7);
+        config.set_labels(&labels);
+        let task = open("cola", &Options::default(), Labels::Model(&config)).unwrap();
+        let layout = Layout::new(&config, &task.part().with_encoder());
+        let mut values = layout.initialise(3);
+        let (_, head) = layout.find("classifier.weight").unwrap();
+        values[head.clone()].iter_mut().for_each(|weight| *weight *= 100.0);
+        if labels[0] == "acceptable" {
+            values[head].rotate_left(8);
+        }
+        let mut engine = CpuEngine::new(&config, &layout, values).unwrap();
+        let reading = Reading {
+            wordpiece: &wordpiece,
+            max_len: 16,
+            limit: None,
+            split: None,
+            bad: &mut BadRows::skipped_if(false),
+            notes: &mut Vec::new(),
+        };
+        let data = task.read(&file.path(), Role::Dev, reading).unwrap();
+        measure(&mut engine, data.as_ref()).unwrap()
+    };
+    let [usual, other] =
+        [["unacceptable", "acceptable"], ["acceptable", "unacceptable"]].map(scores);
+    assert_eq!(usual["accuracy"], other["accuracy"]);
+    let loss = |scores: &Scores| scores["loss"].as_f64().unwrap();
+    assert!((loss(&usual) - loss(&other)).abs() < 1e-5, "{usual:?} {other:?}");
+    assert!((loss(&usual) - std::f64::consts::LN_2).abs() > 1e-2, "{usual:?}");
+}
+
+#[test]
+fn a_new_task_removes_what_an_earlier_one_stored() {
+    let mut config = Config::new(2, 128, 2, 512, 1000);
+    let file = Path::new("unread");
+    let mut described = |name: &str| {
+        let task = open(name, &Options::default(), Labels::Training(file)).unwrap();
+        describe(task.as_ref(), 64, &mut config);
+        config.other.insert("null_score_threshold".into(), (-3.5).into());
+        config.clone()
+    };
+    assert_eq!(described("mnli").classes(), 3);
+    described("squad2");
+    let mut config = config;
+    let task = open("squad", &Options::default(), Labels::Training(file)).unwrap();
+    describe(task.as_ref(), 64, &mut config);
+    assert_eq!((config.classes(), config.labels()), (2, None));
+    assert!(!config.other.contains_key("null_score_threshold"));
+    assert_eq!(config.other["finetuning_task"], "squad");
 }
 
 #[test]

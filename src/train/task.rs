@@ -63,7 +63,7 @@ pub trait Task {
     fn name(&self) -> &str;
     /// Returns the head that the task needs.
     fn part(&self) -> Part;
-    /// Stores the labels in a model's configuration, as transformers does.
+    /// Stores the labels in the configuration of a model without a task, as transformers does.
     fn describe(&self, config: &mut Config);
     /// Returns how the task's files are read, as far as `evaluate` and `predict` must read theirs in the same
     /// way.
@@ -120,6 +120,7 @@ pub const OPTIONS: &str = "finetuning_options";
 
 /// Stores the task, its labels, and how its files are read in a model's configuration.
 pub fn describe(task: &dyn Task, max_len: usize, config: &mut Config) {
+    config.clear_task();
     task.describe(config);
     let other = &mut config.other;
     other.insert("finetuning_task".into(), task.name().into());

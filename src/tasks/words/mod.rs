@@ -147,8 +147,6 @@ impl Task for Words {
 
     fn describe(&self, config: &mut Config) {
         config.set_labels(&self.labels);
-        // The model may have been a regression model before.
-        config.other.remove("problem_type");
     }
 
     fn options(&self) -> Vec<(&'static str, Value)> {
