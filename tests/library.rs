@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use cloze::data::sequences::BatchSize;
+use cloze::tasks;
+use cloze::train::finetune::Settings;
+use cloze::train::{Finetuning, Pretraining};
 use cloze::{
     Backend, Embedder, FillMask, MultipleChoice, NextSentence, QuestionAnswerer, TextClassifier,
     TokenClassifier,
@@ -454,6 +458,31 @@ fn errors_name_what_is_wrong_and_no_option_of_the_command() {
         let message = message(result);
         assert!(message.contains(expected), "{message}");
     }
+}
+
+#[test]
+fn settings_that_a_run_cannot_follow_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("texts.csv");
+    std::fs::write(&path, "text,label\na day,0\na night,1\n").unwrap();
+    let built = |settings: Settings| {
+        let task = tasks::your_own("text,label", &path).unwrap();
+        Finetuning::builder(task, TINY).train(&path).settings(settings).build()
+    };
+    let usual = Settings::default;
+    for (settings, expected) in [
+        (Settings { keep_best: true, ..usual() }, "keep_best needs a folder"),
+        (Settings { patience: Some(1), ..usual() }, "patience needs a folder"),
+        (Settings { save_every: 5, ..usual() }, "save_every needs a folder"),
+    ] {
+        let message = built(settings).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    let mut run = built(Settings { batch: BatchSize::Examples(0), ..usual() }).unwrap();
+    let message = run.run(|_| ()).unwrap_err().to_string();
+    assert!(message.contains("at least one example"), "{message}");
+    let message = Pretraining::builder().batch(0).build().map(|_| ()).unwrap_err().to_string();
+    assert!(message.contains("batch and evaluate_on must be at least 1"), "{message}");
 }
 
 /// Runs a program of `examples`, which `cargo test` builds beside the tests, and returns what it prints.

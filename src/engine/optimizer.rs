@@ -57,7 +57,7 @@ pub struct Update {
     pub optimizer: Optimizer,
     /// The learning rate of this step.
     pub learning_rate: f64,
-    /// Counted from 1: the bias correction's exponent.
+    /// Number of this update, counted from 1: the bias correction's exponent.
     pub step: u64,
     /// The limit to which the gradients' global norm is clipped; infinity for no clipping.
     pub max_norm: f64,

@@ -42,7 +42,7 @@ pub fn best_thresholds(logits: &[f32], classes: usize, gold: &[Vec<u32>]) -> Vec
                 }
                 let f1 = ratio(2.0 * found, positives + (index + 1) as f64);
                 // Every threshold between the two probabilities gives this F1.
-                let threshold = match (next..probability).contains(&USUAL_THRESHOLD) {
+                let threshold = match next < USUAL_THRESHOLD && USUAL_THRESHOLD <= probability {
                     true => USUAL_THRESHOLD,
                     false => (probability + next) / 2.0,
                 };

@@ -155,7 +155,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the mean loss of the first ten steps.
+    /// Returns the mean loss of the first ten kept steps: the first ten of a run of up to 8,192.
     pub fn first_loss(&self) -> f64 {
         mean(self.steps.iter().take(10).map(|step| step.loss))
     }
@@ -216,6 +216,10 @@ impl<'a> Finetuner<'a> {
         data: &'a Examples,
         settings: Settings,
     ) -> Result<Self> {
+        if matches!(settings.batch, BatchSize::Examples(0) | BatchSize::Tokens(0)) {
+            return Err(Error::Usage("a batch needs at least one example".into()));
+        }
+        settings.loss.check(&data.targets)?;
         let classes = match settings.balanced {
             false => None,
             true => Some(data.targets.by_class().ok_or_else(|| {
@@ -319,8 +323,8 @@ impl<'a> Finetuner<'a> {
         checkpoint::Save { step, run, engine, snapshot, guard, numerics }.place(folder, Vec::new())
     }
 
-    /// Trains for all epochs or steps, until the report ends the run, or until a stop is requested. Checkpoints
-    /// go to `folder`.
+    /// Trains for all epochs or steps, until the report ends the run, or until a stop is requested, which leaves a
+    /// checkpoint. Checkpoints go to `folder`.
     pub fn run(
         &mut self,
         folder: Option<&Path>,
@@ -347,7 +351,7 @@ impl<'a> Finetuner<'a> {
                 }
                 crate::interrupt::poll();
                 if ranks.any(stop.requested())? {
-                    return Ok(());
+                    return folder.map_or(Ok(()), |folder| self.save(folder));
                 }
                 match self.train_step(batch, step)? {
                     Step::Done(done) => report.step(&done),

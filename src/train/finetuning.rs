@@ -89,7 +89,8 @@ impl FinetuningBuilder {
         self
     }
 
-    /// Replaces epochs, batch, learning rate, seed and everything else about the optimizer.
+    /// Replaces epochs, batch, learning rate, seed and everything else about the optimizer. This run keeps no
+    /// checkpoints and no epoch's model but the last: [`Finetuner`] does, with a folder and a report.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
@@ -110,13 +111,23 @@ impl FinetuningBuilder {
     /// Reads the model and the files.
     ///
     /// # Errors
-    /// If no training file was set, a file cannot be read, a row is malformed, or the model has too few
-    /// positions.
+    /// If no training file was set, a file cannot be read, a row is malformed, the model has too few positions, or
+    /// a setting is out of range or does not suit the task.
     pub fn build(self) -> Result<Finetuning> {
         let Some(train) = &self.train else {
             let message = "fine-tuning needs a file to train on";
             return Err(Error::Usage(message.into()));
         };
+        let of_folder = [
+            ("keep_best", self.settings.keep_best),
+            ("patience", self.settings.patience.is_some()),
+            ("save_every", self.settings.save_every > 0),
+        ];
+        if let Some((name, _)) = of_folder.iter().find(|(_, is_set)| *is_set) {
+            return Err(Error::Usage(format!(
+                "the setting {name} needs a folder for checkpoints, which `Finetuning` does not have: use `Finetuner`"
+            )));
+        }
         let task = self.task.as_ref();
         let parts = task.part().with_encoder();
         let model = Model::read(&self.model, &parts, Some(self.settings.seed))?;

@@ -63,6 +63,11 @@ impl Guard {
         self.state = state;
     }
 
+    /// Returns the number of good steps.
+    pub fn good_steps(&self) -> u64 {
+        self.state.seen.into()
+    }
+
     /// Returns what is wrong with a step's loss, if anything.
     pub fn fault(&self, loss: f64) -> Option<String> {
         if !loss.is_finite() {

@@ -58,6 +58,19 @@ pub fn balanced(targets: &Targets, classes: usize) -> Result<Vec<f32>> {
 }
 
 impl Loss {
+    /// Returns an error if an option does not apply to these targets.
+    pub fn check(&self, targets: &Targets) -> Result<()> {
+        let one_class = matches!(
+            targets,
+            Targets::Classes(_) | Targets::Rows(_) | Targets::Choices(_) | Targets::Unknown
+        );
+        if self.label_smoothing > 0.0 && !one_class {
+            let message = "label smoothing needs a task with one class for each text or word";
+            return Err(Error::Usage(message.into()));
+        }
+        Ok(())
+    }
+
     /// Adds the gradients of the mean loss of the examples in `batch` to the engine's, those of its rank's share at
     /// most `micro_batch` examples at a time (0 for all at once). Returns the loss and the number of tokens.
     pub fn gradients(

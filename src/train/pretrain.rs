@@ -435,16 +435,19 @@ fn measure(
 ) -> Result<EvalReport> {
     let available = held_out.examples_per_epoch() as usize;
     let wanted = available.min(settings.evaluate_on);
-    let size = settings.batch.min(wanted);
-    let mut scores = PretrainingScores::default();
     let ranks = engine.ranks().clone();
-    let share = ranks.share(size);
-    for k in 0..(wanted / size) as u64 {
+    // No more at once than in a training step, for which there is memory.
+    let size = match settings.micro_batch {
+        0 => settings.batch,
+        part => settings.batch.min(part * ranks.size()),
+    };
+    let mut scores = PretrainingScores::default();
+    for start in (0..wanted).step_by(size) {
         crate::interrupt::poll();
-        let start = k * size as u64;
+        let share = ranks.share(size.min(wanted - start));
         if !share.is_empty() {
-            let batch = held_out.examples(start + share.start as u64..start + share.end as u64)?;
-            scores += engine.pretraining_scores(&batch)?;
+            let batch = (start + share.start) as u64..(start + share.end) as u64;
+            scores += engine.pretraining_scores(&held_out.examples(batch)?)?;
         }
     }
     let scores = scores.of_all(&ranks)?;
@@ -565,13 +568,16 @@ mod tests {
         let mut engine = CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap();
         let (_, held_out) = data(&wordpiece, 24);
         assert!(held_out.examples_per_epoch() > 12);
-        let settings = Settings { evaluate_on: 12, ..Settings::new(3, 4, 1e-2) };
-        let report = measure(&mut engine, &held_out, &settings, 7).unwrap();
         let together = held_out.examples(0..12).unwrap();
         let expected = EvalReport::of(7, &engine.pretraining_scores(&together).unwrap());
-        // The sums are those of three batches.
-        assert!((report.mlm_loss - expected.mlm_loss).abs() < 1e-6);
-        assert_eq!(report.mlm_accuracy, expected.mlm_accuracy);
+        for (batch, micro_batch) in [(4, 0), (5, 0), (32, 0), (12, 5)] {
+            let settings = Settings::new(3, batch, 1e-2);
+            let settings = Settings { evaluate_on: 12, micro_batch, ..settings };
+            let report = measure(&mut engine, &held_out, &settings, 7).unwrap();
+            // The sums are those of several batches.
+            assert!((report.mlm_loss - expected.mlm_loss).abs() < 1e-6, "{batch} {micro_batch}");
+            assert_eq!(report.mlm_accuracy, expected.mlm_accuracy, "{batch} {micro_batch}");
+        }
     }
 
     #[test]

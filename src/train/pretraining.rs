@@ -109,7 +109,7 @@ impl Start {
 
     /// Returns a model that was trained before. A head that it lacks starts from random weights.
     pub fn trained(mut model: Model, wordpiece: WordPiece, packing: Packing) -> Self {
-        model.config.clear_labels();
+        model.config.clear_task();
         Self {
             hyperparameters: Hyperparameters::of_trained(model.config.hidden_size),
             config: model.config,
@@ -302,6 +302,10 @@ impl PretrainingBuilder {
             let learning_rate = self.learning_rate.unwrap_or(usual.learning_rate);
             Hyperparameters { learning_rate, ..usual }.settings(self.steps, self.batch)
         });
+        if settings.batch == 0 || settings.evaluate_on == 0 {
+            let message = "batch and evaluate_on must be at least 1";
+            return Err(Error::Usage(message.into()));
+        }
         settings.numerics = Some(Numerics::of(self.setup, settings.micro_batch));
         let engine = self.setup.engine(config, &start.layout, start.values)?;
         let options = PretrainingOptions {

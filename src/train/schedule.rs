@@ -13,7 +13,7 @@ pub enum Decay {
     Linear,
     /// Along half a cosine to zero.
     Cosine,
-    /// It stays at its highest until three fifths of the run are over, then falls along a line to zero.
+    /// It stays at its highest for three fifths of the steps after the warm-up, then falls along a line to zero.
     Trapezoid,
     /// It stays at its highest.
     Constant,

@@ -19,7 +19,7 @@ pub enum Step<R> {
 }
 
 /// Updates the parameters with the gradients in `engine`, unless the guard finds the step bad. `loss` is
-/// the loss of these gradients. Returns their global norm before clipping.
+/// the loss of these gradients, and the update's step that of the run. Returns their global norm before clipping.
 ///
 /// # Errors
 /// If a bad step ends the run, or the engine fails.
@@ -35,7 +35,8 @@ pub(super) fn update(
             fault
         }
         None => {
-            let norm = engine.update(update)?;
+            // A skipped step changed no running mean, so the bias correction does not count it.
+            let norm = engine.update(&Update { step: guard.good_steps() + 1, ..*update })?;
             if norm.is_finite() {
                 guard.good(loss);
                 return Ok(Step::Done(norm));
@@ -82,6 +83,36 @@ pub(super) fn micro_batches(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Packed;
+    use crate::engine::optimizer::Optimizer;
+    use crate::engine::{CpuEngine, TaskEngine};
+    use crate::model::{Config, Dropout, Layout, Part};
+    use crate::train::guard::{BadSteps, GuardSettings};
+
+    #[test]
+    fn a_skipped_step_does_not_count_in_the_bias_correction() {
+        let mut config = Config::new(1, 8, 2, 16, 8);
+        (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (0.0, 0.0);
+        let layout = Layout::new(&config, &Part::SequenceClassifier(2).with_encoder());
+        let mut batch = Packed::default();
+        batch.push(0, &[2, 5, 3], &[0; 3]);
+        let trained = |losses: &[f64]| {
+            let mut engine = CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap();
+            let skip = GuardSettings { bad_steps: BadSteps::Skip, spike: None };
+            let mut guard = Guard::new(skip);
+            for (step, &loss) in (1..).zip(losses) {
+                let dropout = Dropout { seed: 0, step: step as u32 };
+                let mut of_logits = |logits: &mut [f32]| logits.copy_from_slice(&[0.5, -0.5]);
+                engine.task_gradients(&batch, dropout, &mut of_logits).unwrap();
+                let optimizer = Optimizer::default();
+                let of_step = Update { optimizer, learning_rate: 1e-3, step, max_norm: 1.0 };
+                update(&mut engine, &mut guard, loss, &of_step).unwrap();
+            }
+            engine.snapshot().unwrap().parameters
+        };
+        assert!(trained(&[f64::NAN, f64::NAN, 1.0]) == trained(&[1.0]));
+        assert!(trained(&[1.0, 1.0]) != trained(&[1.0]));
+    }
 
     #[test]
     fn micro_batches_are_the_batch_in_parts_and_the_last_one_is_known() {

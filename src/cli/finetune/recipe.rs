@@ -5,7 +5,7 @@ use clap::ValueEnum;
 
 use crate::cli::shared::checks::{at_least_one, positive, refuse, share};
 use crate::data::sequences::BatchSize;
-use crate::data::{Examples, Sequences, Targets};
+use crate::data::{Examples, Sequences};
 use crate::error::Result;
 use crate::model::{Config, Tuning};
 use crate::note;
@@ -189,18 +189,13 @@ impl RecipeArgs {
             false => usual_epochs(steps_of_an_epoch(&train.sequences, self.batch().times(ranks))),
         });
         self.report(&rates, usual_rate, epochs, width);
-        let one_class = matches!(
-            train.targets,
-            Targets::Classes(_) | Targets::Rows(_) | Targets::Choices(_) | Targets::Unknown
-        );
-        if self.label_smoothing > 0.0 && !one_class {
-            refuse!("--label-smoothing needs a task with one class for each text or word");
-        }
         let classes = config.classes();
         let class_weights = match self.class_weights {
             Some(ClassWeights::Balanced) => balanced(&train.targets, classes)?,
             None => Vec::new(),
         };
+        let loss = Loss { class_weights, label_smoothing: self.label_smoothing };
+        loss.check(&train.targets)?;
         Ok(Recipe {
             epochs,
             max_steps: self.max_steps,
@@ -208,7 +203,7 @@ impl RecipeArgs {
             rates,
             usual_rate,
             tuning: self.tuning(config)?,
-            loss: Loss { class_weights, label_smoothing: self.label_smoothing },
+            loss,
             balanced: self.sampling == Sampling::Balanced,
         })
     }

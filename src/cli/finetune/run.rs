@@ -196,9 +196,7 @@ impl<'a> Runner<'a> {
         reporter.bar.finish();
         trained?;
         run.outcome = trainer.outcome().clone();
-        if run.outcome.stopped() {
-            trainer.save(out)?;
-        } else if keep_best {
+        if keep_best && !run.outcome.stopped() {
             run.kept = Best::read(out)?.map(|best| best.epoch);
             Best::restore(out, trainer.engine())?;
         }

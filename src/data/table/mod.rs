@@ -390,7 +390,8 @@ impl Columns {
     ) -> Result<Row> {
         let field = |(index, name): (usize, &String)| match object.get(name) {
             None | Some(Value::Null) if index >= needed => Ok(None),
-            None | Some(Value::Null) => {
+            Some(Value::Null) => Err(Error::line(path, number, format!("{name:?} is null"))),
+            None => {
                 let there: Vec<&str> = object.keys().map(String::as_str).collect();
                 let message = format!("the object has no {name:?}; it has {}", listed(&there));
                 Err(Error::line(path, number, message))

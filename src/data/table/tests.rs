@@ -51,6 +51,7 @@ fn what_is_missing_is_named() {
         "a.tsv|text\tx\n1\t2\n|:1: there is no column label; there are text, x",
         "a.csv|text,label\nA\n|:2: the row has 1 columns, but column 2",
         "a.jsonl|{\"text\":1}|:1: the object has no \"label\"; it has text",
+        "a.jsonl|{\"text\":1,\"label\":null}|:1: \"label\" is null",
         "a.jsonl|{\"text\":|:1: is no JSON object",
         "a.jsonl|{\"text\":{},\"label\":1}|neither text, a number",
         "a.xlsx|x|neither .tsv, .csv, .txt, .jsonl (or those with .gz) nor .parquet",

@@ -157,7 +157,8 @@ fn rank<'l>(
         let rank = ranked.partition_point(|(_, span)| span.score() >= null.score());
         ranked.insert(rank, (String::new(), null));
         if rank < options.n_best {
-            ranked.truncate(options.n_best);
+            // The best answer stays: a threshold may prefer it to none.
+            ranked.truncate(options.n_best.max(2));
         }
     }
     let top = ranked.first().map_or(0.0, |(_, span)| span.score());

@@ -50,6 +50,15 @@ impl Address {
         Ok(Self { host, port, key: key.unwrap_or_default() })
     }
 
+    /// Returns host and port; an IPv6 address stands in brackets.
+    fn text(&self) -> String {
+        let Self { host, port, .. } = self;
+        match host.contains(':') && !host.starts_with('[') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        }
+    }
+
     /// Connects all ranks to the first, which hands `handed` to the others.
     pub fn meet(
         &self,
@@ -59,7 +68,7 @@ impl Address {
     ) -> Result<Control> {
         let this = Process::this(launch.rank, launch.size, self.key.clone());
         if launch.rank > 0 {
-            return Control::connect(&[format!("{}:{}", self.host, self.port)], this, cleanup);
+            return Control::connect(&[self.text()], this, cleanup);
         }
         let taken = |e| {
             Error::Failed(format!(
@@ -67,7 +76,10 @@ impl Address {
                 self.port
             ))
         };
-        let listener = TcpListener::bind(("0.0.0.0", self.port)).map_err(taken)?;
+        // The first also takes connections by IPv4, but a machine may have no IPv6.
+        let listener = TcpListener::bind(("::", self.port))
+            .or_else(|_| TcpListener::bind(("0.0.0.0", self.port)))
+            .map_err(taken)?;
         Control::listen(&listener, this, handed, cleanup)
     }
 }
@@ -88,6 +100,8 @@ mod tests {
         let plain = [("MASTER_ADDR", "node1"), ("SLURM_JOB_ID", "17")];
         let expected = Address { host: "node1".into(), port: 29500, key: "17".into() };
         assert_eq!(found(&plain).unwrap(), expected);
+        let text = |host| found(&[("MASTER_ADDR", host), ("MASTER_PORT", "7")]).unwrap().text();
+        assert_eq!(["node1", "fe80::1", "[::1]"].map(text), ["node1:7", "[fe80::1]:7", "[::1]:7"]);
         let torchrun = [
             ("MASTER_ADDR", "10.0.0.1"),
             ("MASTER_PORT", "4000"),

@@ -228,8 +228,8 @@ impl Control {
         let mut reader = BufReader::new(stream);
         let place = match receive(&mut reader) {
             Ok(Some(Message::Place(place))) => place,
-            Ok(Some(Message::Failed { message, .. })) => return Err(Error::Usage(message)),
             _ => {
+                // Rank 0 reports why.
                 let rank = this.rank;
                 return Err(Error::Failed(format!(
                     "rank 0 does not take rank {rank} into its run"

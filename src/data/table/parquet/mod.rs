@@ -204,7 +204,7 @@ mod tests {
         for (columns, expected) in [
             ("text,lable", "there is no column lable; there are text, label, score, good, words"),
             ("1,2", "there is no column 1; there are"),
-            ("text,label", "a.parquet:2: the object has no \"label\"; it has text, label"),
+            ("text,label", "a.parquet:2: \"label\" is null"),
         ] {
             let message = read(&path, columns, 2).unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
