@@ -405,7 +405,8 @@ mod tests {
         let ratio = answers.n_best[0].probability / answers.n_best[1].probability;
         assert!((ratio - 0.5f64.exp()).abs() < 1e-12);
         let only = ask(&asked, &logits, 1, true).unwrap();
-        assert_eq!(texts(&only), [""]);
+        // A threshold of 0.5 prefers "b c", which is therefore ranked too.
+        assert_eq!((texts(&only), only.text(0.5)), (vec!["".into(), "b c".into()], "b c"));
         let answers = ask(&asked, &logits, 2, false).unwrap();
         assert_eq!(texts(&answers), ["b c", "b"]);
         assert_eq!(answers.null_odds, None);
