@@ -17,13 +17,16 @@ stand_in() {
   { echo '#!/bin/bash'; cat; } >"$work/bin/$1"
   chmod +x "$work/bin/$1"
 }
-# Trains until one rank gets SIGTERM if $WORK/slow exists; rank 1 fails if $WORK/broken exists.
+# Trains until one rank gets SIGTERM if $WORK/slow exists; rank 1 fails, when all have begun, if $WORK/broken exists.
 stand_in cloze <<'EOF'
 while (($# > 2)); do [[ $1 == --rank ]] && RANK=$2 && WORLD_SIZE=$4; shift; done
 stopped=false
 trap 'touch $WORK/stop' TERM USR1
 echo "$RANK/$WORLD_SIZE gpu ${CUDA_VISIBLE_DEVICES-} ${MASTER_ADDR-}" >>"$WORK/ranks"
-[[ -e $WORK/broken && $RANK == 1 ]] && exit 3
+if [[ -e $WORK/broken && $RANK == 1 ]]; then
+  until [[ $(wc -l <"$WORK/ranks") -eq $WORLD_SIZE ]]; do sleep 0.1; done
+  exit 3
+fi
 while [[ -e $WORK/slow && ! -e $WORK/stop ]]; do sleep 0.1; done
 [[ ! -e $WORK/stop ]] || stopped=true
 ((RANK)) || echo "{\"steps\":1,\"stopped\":$stopped}"
