@@ -9,8 +9,8 @@ use crate::cli::shared::checks::{option_name, refuse};
 use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
 use crate::features::frozen;
-use crate::files::{Staged, create_folder, sweep};
-use crate::hub;
+use crate::files::{Staged, create_folder, stage_bytes, sweep};
+use crate::hub::{self, SENTENCE_FILES};
 use crate::model::weights::{self, Model, NumberFormat, any_wordpiece_of};
 use crate::model::{Part, onnx};
 use crate::note;
@@ -47,7 +47,7 @@ enum Format {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    if [weights::WEIGHTS, onnx::MODEL].iter().any(|file| args.output.join(file).exists()) {
+    if weights::any_weights_in(&args.output) {
         let out = args.output.display();
         refuse!("{out} already holds a model: give another folder");
     }
@@ -60,8 +60,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
         return Err(Error::file(&folder, message));
     }
     let model = Model::read_changed(&folder)?;
+    let mut left_out = Vec::new();
     if frozen::holds(&folder) {
-        note!("left out: the head on a frozen encoder (head.safetensors), which only Cloze reads");
+        let head = "head on a frozen encoder (head.safetensors)";
+        note!("left out: the {head}, which only Cloze reads");
+        left_out.push(head.to_owned());
     }
     let wordpiece = any_wordpiece_of(&folder, &model.config)?;
     if !args.accept_changes {
@@ -72,18 +75,33 @@ pub(crate) fn run(args: Args) -> Result<()> {
     create_folder(out)?;
     // A command that was killed may have left its temporary files.
     sweep(out)?;
+    let of_sentences = SENTENCE_FILES.into_iter().filter(|name| folder.join(name).is_file());
     match args.format {
         Format::Hf => {
             let (config, vocabulary) = (&model.config, Some(&wordpiece));
-            let (files, _) = weights::stage(out, config, layout, values, vocabulary, args.dtype)?;
+            let mut files = Vec::new();
+            for name in of_sentences {
+                let from = folder.join(name);
+                let bytes = std::fs::read(&from).map_err(|e| Error::io(&from, e))?;
+                files.push(stage_bytes(&out.join(name), &bytes)?);
+            }
+            // Last, because the weights vouch for all other files.
+            files.extend(weights::stage(out, config, layout, values, vocabulary, args.dtype)?.0);
             Staged::place(files)?;
         }
-        Format::Onnx => onnx::write(out, &model.config, layout, values, &wordpiece)?,
+        Format::Onnx => {
+            onnx::write(out, &model.config, layout, values, &wordpiece)?;
+            for name in of_sentences {
+                note!("left out: {name}: an ONNX file has the vectors of tokens, not of sentences");
+                left_out.push(name.to_owned());
+            }
+        }
     }
     let family = model.config.model_type;
-    let left_out = model.left_out.iter().map(|&part| weights::describe(family, part));
-    for part in left_out.clone() {
+    for &part in &model.left_out {
+        let part = weights::describe(family, part);
         note!("left out: the {part}, which the class of this model does not have");
+        left_out.push(part);
     }
     if args.format == Format::Hf && family.has_pooler() && layout.parts() == [Part::Encoder] {
         note!(
@@ -98,7 +116,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             "tensors": tensors,
             "format": option_name(args.format),
             "dtype": args.dtype.name(),
-            "left_out": left_out.collect::<Vec<_>>(),
+            "left_out": left_out,
         });
         return say!("{object}");
     }

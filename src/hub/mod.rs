@@ -21,6 +21,14 @@ use remote::Remote;
 pub use data_set::{DataSet, Part};
 pub use push::{ModelFile, Push, Pushed, files_of_model, push};
 
+/// What a model of sentence vectors says about them, in the files of sentence-transformers.
+pub const SENTENCE_FILES: [&str; 4] = [
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "1_Pooling/config.json",
+];
+
 /// A model's name, for messages that ask for one.
 const EXAMPLE: &str = "google-bert/bert-base-uncased";
 

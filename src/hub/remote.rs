@@ -19,18 +19,11 @@ use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
 use crate::text::other_vocabulary;
 
 use super::cached::Cached;
-use super::{Hub, Id, Kind};
+use super::{Hub, Id, Kind, SENTENCE_FILES};
 
 /// Files that are fetched if the repository has them, besides the configuration and the weights.
-const COMPANIONS: [&str; 7] = [
-    "head.safetensors",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "1_Pooling/config.json",
-];
+const COMPANIONS: [&str; 4] =
+    ["head.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json"];
 /// Largest accepted description of a repository, in bytes: some ten thousand file names.
 const DESCRIPTION: u64 = 4 << 20;
 /// The header with the checksum of the file behind a redirect.
@@ -124,7 +117,8 @@ impl Remote<'_> {
         {
             return Err(self.failed(advice));
         }
-        for name in COMPANIONS.into_iter().filter(|&name| names.contains(name)) {
+        let companions = COMPANIONS.into_iter().chain(SENTENCE_FILES);
+        for name in companions.filter(|&name| names.contains(name)) {
             get(name)?;
         }
         self.cached.refer(sha)?;

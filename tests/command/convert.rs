@@ -59,6 +59,40 @@ fn what_an_onnx_file_cannot_hold_is_refused() {
     let args = ["convert", text(folder.0.path()), text(&out), "--format", "onnx", "--json"];
     assert_eq!(json(&succeeds(args))["format"], "onnx");
     assert_contains(&run(&[], 2), "already holds a model");
+    std::fs::rename(out.join("model.onnx"), out.join("pytorch_model.bin")).unwrap();
+    assert_contains(&run(&[], 2), "already holds a model");
+}
+
+#[test]
+fn the_settings_of_sentence_vectors_are_kept_or_named() {
+    let folder = copy_of(&fixture("models/BertModel"));
+    std::fs::create_dir(folder.path("1_Pooling")).unwrap();
+    let files = ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"];
+    for name in files {
+        folder.write(name, &format!("{{\"name\": \"{name}\"}}\n"));
+    }
+    folder.write("tokenizer_config.json", "{\"do_lower_case\": true, \"model_max_length\": 8}\n");
+    folder.write("head.safetensors", "a head");
+    let converted = |out: &str, more: &[&str]| {
+        let (from, out) = (text(folder.0.path()), folder.path(out));
+        json(&succeeds([&["convert", from, text(&out), "--json"], more].concat()))["left_out"]
+            .clone()
+    };
+    let head = "head on a frozen encoder (head.safetensors)";
+    assert_eq!(converted("hf", &[]), serde_json::json!([head]));
+    for name in files {
+        let [from, to] = ["", "hf/"].map(|at| std::fs::read(folder.path(&format!("{at}{name}"))));
+        assert_eq!(from.unwrap(), to.unwrap(), "{name}");
+    }
+    let settings = |out: &str| read_json(&folder.path(&format!("{out}/tokenizer_config.json")));
+    assert_eq!(settings("hf")["model_max_length"], 8);
+    std::fs::remove_file(folder.path("head.safetensors")).unwrap();
+    std::fs::remove_file(folder.path("tokenizer_config.json")).unwrap();
+    assert_eq!(converted("onnx", &["--format", "onnx"]), serde_json::json!(files));
+    assert!(files.iter().all(|name| !folder.path(&format!("onnx/{name}")).exists()));
+    // Without a length of its own it is the model's.
+    let positions = &read_json(&folder.path("config.json"))["max_position_embeddings"];
+    assert_eq!(&settings("onnx")["model_max_length"], positions);
 }
 
 /// Runs `cloze` with an address space of 4 GB and returns the message with which it soon fails.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::files::{Output, Staged, create_folder, folder_of, sweep};
-use crate::model::weights::WEIGHTS;
+use crate::model::weights::any_weights_in;
 use crate::note;
 
 /// What to do with a run or a model in the folder.
@@ -43,7 +43,7 @@ impl Intent {
                 "{shown} already holds a run: give --resume to continue it, --overwrite to start anew, \
                  or another --out"
             ),
-            _ if !out.join(WEIGHTS).is_file() => return Ok(()),
+            _ if !any_weights_in(out) => return Ok(()),
             Self::Begin => format!(
                 "{shown} already holds a model: give --overwrite to replace it, or another --out"
             ),
@@ -160,7 +160,20 @@ mod tests {
         for intent in [Intent::Begin, Intent::Resume, Intent::Overwrite] {
             assert!(check(intent).is_ok());
         }
-        std::fs::write(out.join(WEIGHTS), "").unwrap();
+        for name in [
+            "model.safetensors.index.json",
+            "pytorch_model.bin",
+            "tf_model.h5",
+            "model.onnx",
+            "model.safetensors",
+        ] {
+            let weights = out.join(name);
+            std::fs::write(&weights, "").unwrap();
+            assert!(refused(Intent::Begin).contains("already holds a model"), "{name}");
+            std::fs::remove_file(weights).unwrap();
+            assert!(check(Intent::Begin).is_ok(), "{name}");
+        }
+        std::fs::write(out.join("model.safetensors"), "").unwrap();
         assert!(refused(Intent::Begin).contains("already holds a model"));
         assert!(refused(Intent::Resume).contains("no run that could be resumed"));
         assert!(check(Intent::Overwrite).is_ok());

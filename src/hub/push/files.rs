@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::hub::SENTENCE_FILES;
 use crate::model::weights::{CONFIG, INDEX};
 
 /// The files besides the weights. A run's records and its state, in `trainer/`, stay at home.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 7] = [
     CONFIG,
     INDEX,
     "README.md",
@@ -14,10 +15,6 @@ const NAMES: [&str; 11] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "1_Pooling/config.json",
 ];
 /// The endings of weights.
 const WEIGHTS: [&str; 2] = [".safetensors", ".onnx"];
@@ -40,7 +37,8 @@ pub struct ModelFile {
 pub fn files_of_model(folder: &Path) -> Result<Vec<ModelFile>> {
     let weights =
         |name: &str| !name.starts_with('.') && WEIGHTS.iter().any(|ending| name.ends_with(ending));
-    let mut names: Vec<String> = NAMES.iter().map(|&name| name.to_owned()).collect();
+    let mut names: Vec<String> =
+        [&NAMES[..], &SENTENCE_FILES].concat().into_iter().map(str::to_owned).collect();
     for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
         let name = entry.map_err(|e| Error::io(folder, e))?.file_name();
         names.extend(name.into_string().ok().filter(|name| weights(name)));

@@ -19,7 +19,7 @@ use super::weights::{NumberFormat, check_finite, described, stage_beside};
 use super::{Config, Layout};
 
 /// The file of the model.
-pub const MODEL: &str = "model.onnx";
+const MODEL: &str = "model.onnx";
 /// Upper limit of the weights in bytes. A protobuf message takes 2 GiB; the graph takes less than the rest.
 const MOST_BYTES: usize = (1 << 31) - (16 << 20);
 

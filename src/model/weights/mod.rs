@@ -21,7 +21,7 @@ use crate::text::WordPiece;
 use super::{Config, Family, Layout, PRETRAINING, Parameter, Part};
 
 pub(crate) use self::checksums::{Checksums, check_tensors};
-pub use self::files::{INDEX, class_of, files_of, refusal};
+pub use self::files::{INDEX, any_weights_in, class_of, files_of, refusal};
 pub(crate) use self::tensor_writer::{TensorData, stage_tensors};
 pub use self::tokenizer::{any_wordpiece_of, wordpiece_of};
 pub(crate) use self::writing::{Entries, stage};

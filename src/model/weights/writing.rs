@@ -122,7 +122,9 @@ pub fn stage_beside(
     wordpiece: Option<&WordPiece>,
 ) -> Result<Vec<Staged>> {
     let mut files = match wordpiece {
-        Some(wordpiece) => wordpiece.stage(folder, config.type_vocab_size > 1)?,
+        Some(wordpiece) => {
+            wordpiece.stage(folder, config.type_vocab_size > 1, Some(config.positions()))?
+        }
         None => Vec::new(),
     };
     files.push(stage_bytes(&folder.join(CONFIG), config.to_json().as_bytes())?);

@@ -26,6 +26,9 @@ pub fn other_vocabulary(has: impl Fn(&str) -> bool, model: &str) -> Option<Strin
 /// The fields of a `tokenizer_config.json`.
 pub(super) type Settings = Map<String, Value>;
 
+/// The field with the longest sequence in tokens.
+const LONGEST: &str = "model_max_length";
+
 impl WordPiece {
     /// Reads a `vocab.txt`: one token a line; the first line has id 0.
     pub fn from_vocab_file(path: &Path, casing: Casing) -> Result<Self> {
@@ -45,8 +48,9 @@ impl WordPiece {
                 Some(casing) => Self::from_vocab_file(path, casing),
                 None => {
                     let vocab = read_vocab(path)?;
-                    let normalizer = configured(path, &vocab)?;
-                    Self::normalised(vocab, normalizer)
+                    let settings = settings_beside(path)?;
+                    let normalizer = configured(&settings, &vocab);
+                    Self::normalised(vocab, normalizer, longest_alone(settings))
                 }
             };
         }
@@ -97,11 +101,10 @@ impl WordPiece {
             return Err(Error::file(path, message));
         }
         let vocab: Vec<String> = entries.into_iter().map(|(token, _)| token).collect();
-        let mut settings = Settings::new();
+        let mut settings = settings_beside(path)?;
         if kind == Kind::WordPiece {
             check(&vocab).map_err(|fault| Error::file(path, fault.message))?;
-        } else {
-            settings = settings_beside(path)?;
+            settings = longest_alone(settings);
         }
         Self::new(tokenizer, vocab, (kind, found), settings).map_err(|e| match e {
             Error::Failed(message) => Error::file(path, message),
@@ -123,11 +126,17 @@ impl WordPiece {
     /// Writes `tokenizer.json`, `tokenizer_config.json` and for BERT's tokenizer `vocab.txt` into the model
     /// folder `dir`, as `transformers` reads them.
     pub fn save(&self, dir: &Path) -> Result<()> {
-        Staged::place(self.stage(dir, true)?)
+        Staged::place(self.stage(dir, true, None)?)
     }
 
-    /// Stages the same files; `segments` is whether the model has different embeddings for the two texts of a pair.
-    pub(crate) fn stage(&self, dir: &Path, segments: bool) -> Result<Vec<Staged>> {
+    /// Stages the same files; `segments` is whether the model has different embeddings for the two texts of a pair,
+    /// and `positions` the number of its positions.
+    pub(crate) fn stage(
+        &self,
+        dir: &Path,
+        segments: bool,
+        positions: Option<usize>,
+    ) -> Result<Vec<Staged>> {
         let tokenizer = self.json()?;
         let mut config = match self.inner.kind {
             Kind::WordPiece => self.bert_settings(),
@@ -135,6 +144,10 @@ impl WordPiece {
         };
         if !segments {
             config["model_input_names"] = serde_json::json!(["input_ids", "attention_mask"]);
+        }
+        let longest = self.inner.settings.get(LONGEST).cloned();
+        if let Some(longest) = longest.or(positions.map(Value::from)) {
+            config[LONGEST] = longest;
         }
         let mut files =
             vec![("tokenizer.json", tokenizer), ("tokenizer_config.json", format!("{config:#}\n"))];
@@ -227,6 +240,12 @@ fn settings_beside(path: &Path) -> Result<Settings> {
         .map_err(|e| Error::file(&file, format!("this is not JSON: {e}")))
 }
 
+/// Returns the only field of these settings that isn't written anew for BERT's tokenizer.
+fn longest_alone(mut settings: Settings) -> Settings {
+    settings.retain(|name, _| name == LONGEST);
+    settings
+}
+
 /// Reads the tokens of a `vocab.txt`.
 fn read_vocab(path: &Path) -> Result<Vec<String>> {
     let text = read_to_string(path)?;
@@ -244,18 +263,17 @@ fn read_vocab(path: &Path) -> Result<Vec<String>> {
 
 /// Returns the normaliser that the `tokenizer_config.json` beside a `vocab.txt` describes. Without that
 /// file, a vocabulary without capitals is uncased.
-fn configured(path: &Path, vocab: &[String]) -> Result<BertNormalizer> {
-    let config = settings_beside(path)?;
+fn configured(config: &Settings, vocab: &[String]) -> BertNormalizer {
     let capital = |token: &String| {
         let special = token.starts_with('[') && token.ends_with(']');
         !special && token.bytes().any(|b| b.is_ascii_uppercase())
     };
     let setting = |key: &str| config.get(key)?.as_bool();
     let lower = setting("do_lower_case").unwrap_or_else(|| !vocab.iter().any(capital));
-    Ok(BertNormalizer::new(
+    BertNormalizer::new(
         true,
         setting("tokenize_chinese_chars").unwrap_or(true),
         Some(setting("strip_accents").unwrap_or(lower)),
         lower,
-    ))
+    )
 }

@@ -119,7 +119,7 @@ struct Inner {
     casing: Casing,
     kind: Kind,
     join: Join,
-    /// The `tokenizer_config.json` that the tokenizer was read with; empty for BERT's.
+    /// The `tokenizer_config.json` that the tokenizer was read with; for BERT's only the longest sequence.
     settings: Settings,
     /// Distinguishes this vocabulary's cached words from those of others.
     serial: u64,
@@ -138,11 +138,16 @@ impl WordPiece {
     /// Builds the tokenizer of a vocabulary; the token at index i has id i.
     pub fn from_vocab(vocab: Vec<String>, casing: Casing) -> Result<Self> {
         let lower = casing == Casing::Uncased;
-        Self::normalised(vocab, BertNormalizer::new(true, true, Some(lower), lower))
+        let normalizer = BertNormalizer::new(true, true, Some(lower), lower);
+        Self::normalised(vocab, normalizer, Settings::new())
     }
 
     /// Builds the tokenizer of a vocabulary with a normaliser of its own.
-    fn normalised(vocab: Vec<String>, normalizer: BertNormalizer) -> Result<Self> {
+    fn normalised(
+        vocab: Vec<String>,
+        normalizer: BertNormalizer,
+        settings: Settings,
+    ) -> Result<Self> {
         check(&vocab)
             .map_err(|fault| Error::Failed(format!("the vocabulary: {}", fault.message)))?;
         let casing = Casing::of(&normalizer);
@@ -156,7 +161,7 @@ impl WordPiece {
         tokenizer.with_decoder(Some(decoders::wordpiece::WordPiece::default()));
         let special = SPECIAL_TOKENS.map(|token| AddedToken::from(token, true));
         tokenizer.add_special_tokens(special).map_err(library)?;
-        Self::new(tokenizer, vocab, (Kind::WordPiece, casing), Settings::new())
+        Self::new(tokenizer, vocab, (Kind::WordPiece, casing), settings)
     }
 
     /// Completes a tokenizer whose vocabulary has been checked.

@@ -114,7 +114,7 @@ impl Preparation {
             same(folder, &old, &new)?;
             old
         } else {
-            let mut staged = wordpiece.stage(folder, true)?;
+            let mut staged = wordpiece.stage(folder, true, None)?;
             staged.push(new.stage(folder)?);
             Staged::place(staged)?;
             new
