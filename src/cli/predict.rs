@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::cli::shared::checks::refuse;
+use crate::cli::shared::checks::{not_an_input, refuse};
 use crate::cli::shared::ranks::Shareable;
 use crate::cli::shared::stdio::{stdout, still_read};
 use crate::cli::shared::task::{FinetunedArgs, with_negative_numbers};
@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         objects.for_each(|line| drop(line.shift_remove("logits")));
     }
     match &args.out {
-        Some(folder) => save(&answers, folder),
+        Some(folder) => save(&answers, folder, &args.input),
         None => print(&answers, format),
     }
 }
@@ -123,10 +123,15 @@ fn withhold(answers: &mut Answers, threshold: f64) -> usize {
     count
 }
 
-fn save(answers: &Answers, folder: &Path) -> Result<()> {
+/// Writes the answers' files into a folder, unless one of them would replace the file at `input`.
+fn save(answers: &Answers, folder: &Path, input: &Path) -> Result<()> {
+    let path = |name: &String| folder.join(name);
+    for (name, _) in &answers.documents {
+        not_an_input("--out: the file", &path(name), [("--input", input)])?;
+    }
     create_folder(folder)?;
     for (name, text) in &answers.documents {
-        let path = folder.join(name);
+        let path = path(name);
         write_atomic(&path, text.as_bytes())?;
         note!("{}", path.display());
     }
@@ -262,6 +267,19 @@ mod tests {
             "scores": [0.5, 1.0], "entities": [], "probabilities": [{"O": 0.5}, {"O": 0.0}]});
         let expected = "sentence,text,prediction,score,p(O)\n3,a,O,0.5,0.5\n3,b,B-X,1.0,0.0\n";
         assert_eq!(csv(&[line]), expected);
+    }
+
+    #[test]
+    fn the_file_that_was_read_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let input = folder.path().join("SST-2.tsv");
+        std::fs::write(&input, "sentence\nfine\n").unwrap();
+        let documents = ["other.tsv", "SST-2.tsv"].map(|name| (name.into(), "answers".into()));
+        let answers = Answers { documents: documents.into(), lines: Vec::new() };
+        let message = save(&answers, folder.path(), &input).unwrap_err().to_string();
+        assert!(message.contains("SST-2.tsv: is a file of --input"), "{message}");
+        assert_eq!(std::fs::read_to_string(&input).unwrap(), "sentence\nfine\n");
+        assert!(!folder.path().join("other.tsv").exists());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::cli::shared::checks::not_an_input;
 use crate::cli::shared::stdio::say;
 use crate::data::squad::{Misplaced, Squad};
 use crate::error::{Error, Result};
@@ -46,6 +47,11 @@ struct SquadArgs {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let Set::Squad(args) = &args.set;
+    if let Some(out) = &args.out_file {
+        let inputs = [("--data", &args.data), ("--predictions", &args.predictions)];
+        let inputs = inputs.into_iter().chain(args.na_prob.iter().map(|path| ("--na-prob", path)));
+        not_an_input("--out-file", out, inputs.map(|(name, path)| (name, path.as_path())))?;
+    }
     let data = Squad::read(&args.data, Misplaced::Keep)?;
     if let Some((_, question)) = data.questions().find(|(_, q)| q.answers.is_none()) {
         let message = format!("question {:?} has no answers to compare with", question.id);

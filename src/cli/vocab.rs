@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use crate::cli::shared::checks::not_an_input;
 use crate::cli::shared::stdio::say;
 use crate::error::Result;
 use crate::files::write_atomic;
 use crate::note;
+use crate::text::reader::text_files;
 use crate::text::{Casing, Paragraphs, WordPiece};
 
 #[derive(clap::Args)]
@@ -28,6 +30,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    for path in &args.text {
+        let files = text_files(path)?;
+        not_an_input("--out", &args.out, files.iter().map(|file| ("--text", file.as_path())))?;
+    }
     let casing = args.cased.then_some(Casing::Cased);
     let casing = casing.unwrap_or(Casing::Uncased);
     let texts = Paragraphs::new(&args.text)?.map(|paragraph| paragraph.map(|p| p.text));

@@ -57,6 +57,8 @@ fn scores_equal_the_official_script_in_every_key_and_digit() {
         assert_eq!(printed(&succeeds(&args)), run["scores"].to_string());
         let out = folder.path().join("out.json");
         args.extend(["--na-prob", numbers, "--na-prob-thresh", "1.0"]);
+        let message = fails([&args[..], &["--out-file", numbers]].concat(), 2);
+        assert_contains(&message, "numbers.json: is a file of --na-prob");
         args.extend(["--out-file", text(&out)]);
         let expected = &run["scores_with_numbers"];
         assert_eq!(printed(&succeeds(&args)), expected.to_string());

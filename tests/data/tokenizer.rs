@@ -289,6 +289,16 @@ fn a_line_that_never_ends_is_refused() {
     assert!(message.ends_with(&format!("bomb.txt.gz: {}", expected.trim_end())), "{message}");
 }
 
+#[test]
+fn a_vocabulary_does_not_replace_the_text_that_it_comes_from() {
+    let folder = Folder::new();
+    folder.write("a.txt", "the cat sat on the mat\n");
+    let (text_folder, out) = (folder.0.path(), folder.path("a.txt"));
+    let args = ["vocab", "--size", "32", "--text", text(text_folder), "--out", text(&out)];
+    assert_contains(&fails(args, 2), "a.txt: is a file of --text, which would be lost");
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "the cat sat on the mat\n");
+}
+
 /// Starts `cloze tokenize` with pipes.
 fn tokenizing(vocab: &Path) -> Child {
     let mut command = cloze();

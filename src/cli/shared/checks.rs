@@ -1,6 +1,7 @@
 //! Checks of options' values.
 
 use std::fmt::Display;
+use std::path::Path;
 
 use clap::ValueEnum;
 
@@ -54,6 +55,27 @@ pub(crate) fn positions(name: &str, tokens: usize, positions: usize) -> Result<(
     Ok(())
 }
 
+/// Returns whether both paths lead to the same file or folder. What does not exist yet is never the same.
+pub(crate) fn same_place(a: &Path, b: &Path) -> bool {
+    let whole = |path: &Path| path.canonicalize().ok();
+    whole(a).is_some_and(|a| whole(b) == Some(a))
+}
+
+/// Returns an error if the file `out` of the option `name` is one of these inputs, each with its option: it would
+/// be lost.
+pub(crate) fn not_an_input<'p>(
+    name: &str,
+    out: &Path,
+    inputs: impl IntoIterator<Item = (&'p str, &'p Path)>,
+) -> Result<()> {
+    let mut inputs = inputs.into_iter();
+    if let Some((input, _)) = inputs.find(|(_, path)| same_place(out, path)) {
+        let out = out.display();
+        refuse!("{name} {out}: is a file of {input}, which would be lost; expected another path");
+    }
+    Ok(())
+}
+
 /// Returns an option's value as it is written on the command line.
 pub(crate) fn option_name(value: impl ValueEnum) -> String {
     let value = value.to_possible_value();
@@ -63,6 +85,19 @@ pub(crate) fn option_name(value: impl ValueEnum) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_input_is_not_overwritten_by_whatever_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir(path("deep")).unwrap();
+        std::fs::write(path("a"), "text").unwrap();
+        let (a, b) = (path("a"), path("b"));
+        let check = |out: &Path| not_an_input("--out", out, [("--data", &*b), ("--text", &*a)]);
+        assert!(check(&b).is_ok() && check(&path("c")).is_ok());
+        let message = check(&path("deep/../a")).unwrap_err().to_string();
+        assert!(message.contains("a: is a file of --text, which would be lost"), "{message}");
+    }
 
     #[test]
     fn limits_are_as_the_messages_say() {

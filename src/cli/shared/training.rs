@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::checks::{at_least_one, from_zero, option_name, positive, refuse, share};
+use super::checks::{at_least_one, from_zero, option_name, positive, refuse, same_place, share};
 use super::engine::TrainingEngineArgs;
 use crate::cli::shared::run_folder::Intent;
 use crate::engine::optimizer::{Optimizer, Rule};
@@ -87,9 +87,7 @@ impl TrainingArgs {
         if out.is_file() {
             refuse!("--out {}: is a file; expected a folder", out.display());
         }
-        // A folder that does not exist yet has no canonical path.
-        let whole = |folder: &Path| folder.canonicalize().ok();
-        if whole(out).is_some() && from.and_then(whole) == whole(out) {
+        if from.is_some_and(|from| same_place(from, out)) {
             let out = out.display();
             refuse!(
                 "--out {out}: that is the model to start from, which would be lost: give another folder"
