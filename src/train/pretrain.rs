@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{PretrainingBatch, PretrainingData};
 use crate::engine::{LossWeights, Numerics, PretrainingEngine, PretrainingScores};
 use crate::error::{Error, Result};
+use crate::features::frozen;
 use crate::model::Dropout;
 use crate::model::weights::{self, NumberFormat};
 use crate::text::WordPiece;
@@ -251,6 +252,8 @@ impl Pretrainer {
             self.vocabulary.as_ref(),
             NumberFormat::F32,
         )?;
+        // First: the head of an earlier model would be read with this encoder.
+        frozen::remove(folder)?;
         let (run, snapshot, guard) = (&run, &snapshot, &self.guard);
         let (step, numerics) = (self.step, self.settings.numerics.as_ref());
         checkpoint::Save { step, run, engine, snapshot, guard, numerics }.place(folder, files)

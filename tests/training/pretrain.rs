@@ -180,6 +180,12 @@ fn a_refused_run_changes_no_file() {
     }
     assert_eq!(fs::read(out.join("model.safetensors")).unwrap(), weights);
     assert_eq!(fs::read(out.join("vocab.txt")).unwrap(), vocabulary);
+
+    // A model that replaces another has no head of a frozen encoder.
+    let head = out.join("head.safetensors");
+    fs::write(&head, "a head").unwrap();
+    succeeds([&args[..], &["--overwrite"]].concat());
+    assert!(!head.exists());
 }
 
 #[test]
