@@ -46,9 +46,19 @@ pub enum Kind {
     Tokens,
 }
 
+/// The key in a model's options of its kind, if that is [`Kind::Tokens`]: the configuration of a frozen encoder names no
+/// class of a head.
+const KIND: &str = "kind";
+/// Its value.
+const TOKENS: &str = "tokens";
+
 impl Kind {
     /// Returns what a model was fine-tuned for, according to its configuration.
     pub fn of(config: &Config) -> Self {
+        let stored = config.other.get(OPTIONS).and_then(|options| options.get(KIND));
+        if stored.and_then(serde_json::Value::as_str) == Some(TOKENS) {
+            return Self::Tokens;
+        }
         if config.architectures.iter().any(|class| class.ends_with("ForTokenClassification")) {
             return Self::Tokens;
         }

@@ -28,27 +28,18 @@ pub struct Loss {
 /// # Errors
 /// If the targets are not classes.
 pub fn balanced(targets: &Targets, classes: usize) -> Result<Vec<f32>> {
-    let mut counts = vec![0u64; classes];
-    let mut count = |class: u32| counts[class as usize] += 1;
-    targets.check(classes)?;
-    let several = match targets {
-        Targets::Classes(all) => {
-            all.iter().for_each(|&class| count(class));
-            None
-        }
-        Targets::Rows(all) => {
-            all.iter().flatten().for_each(|&class| count(class));
-            None
-        }
-        Targets::Sets(all) => {
-            all.iter().flatten().for_each(|&class| count(class));
-            Some(all.len() as f64)
-        }
+    let (all, several) = match targets {
+        Targets::Classes(all) => (all.clone(), None),
+        Targets::Rows(all) => (all.iter().flatten().copied().collect(), None),
+        Targets::Sets(all) => (all.concat(), Some(all.len() as f64)),
         Targets::Unknown | Targets::Values(_) | Targets::Choices(_) | Targets::Spans(_) => {
             return Err(Error::Usage("class weights need a task with classes".into()));
         }
     };
-    let total = counts.iter().sum::<u64>() as f64;
+    targets.check(classes)?;
+    let mut counts = vec![0u64; classes];
+    all.iter().for_each(|&class| counts[class as usize] += 1);
+    let total = all.len() as f64;
     let weight = |&count: &u64| match (count as f64, several) {
         (0.0, _) => 1.0,
         (count, None) => (total / (classes as f64 * count)) as f32,
@@ -244,7 +235,11 @@ mod tests {
         let sets = Targets::Sets(vec![vec![0], vec![0, 1], vec![], vec![0]]);
         let weights = balanced(&sets, 2).unwrap();
         assert!((weights[0] - 1.0 / 3.0).abs() < 1e-6 && weights[1] == 3.0, "{weights:?}");
-        assert!(balanced(&Targets::Values(vec![1.0]), 1).is_err());
+        assert!(balanced(&Targets::Classes(vec![2]), 2).is_err());
+        for other in [Targets::Values(vec![1.0]), Targets::Choices(vec![3, 0])] {
+            let message = balanced(&other, 4).unwrap_err().to_string();
+            assert_eq!(message, "class weights need a task with classes");
+        }
     }
 
     /// PyTorch 2: `CrossEntropyLoss(weight, label_smoothing=0.1)` and `BCEWithLogitsLoss(pos_weight)`.

@@ -75,6 +75,19 @@ fn a_token_classifier_is_trained_alone_and_loaded_again() {
 }
 
 #[test]
+fn the_kind_of_own_words_is_stored() {
+    let folder = data();
+    let rows = "words\ttags\nwarm day\tGOOD -\ncold day\t- -\n".repeat(8);
+    let rows = rows.replace("\nwords\ttags\n", "\n");
+    folder.write("train.tsv", &rows).write("dev.tsv", &rows);
+    let more = ["--frozen", "--columns", "words,tags", "--kind", "tokens", "--epochs", "1"];
+    let trained = folder.finetuned("custom", &more);
+    assert_eq!(folder.evaluated("custom", "dev.tsv", &[]), trained["dev"]);
+    let answer = folder.predicted("custom", "dev.tsv", &["--json"]);
+    assert_contains(&answer, "\"tags\"");
+}
+
+#[test]
 fn a_text_classifier_reads_pooled_vectors() {
     let folder = data();
     let more = ["--frozen", "--lr", "1e-2", "--layers", "-1", "--pool", "cls"];

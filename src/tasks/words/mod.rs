@@ -9,8 +9,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answers, Dataset, Labels, Measurement, OwnData, Reading, Role, Task, labels_unused,
-    nothing_to_measure, stored_labels, unlabelled,
+    Answers, Dataset, KIND, Labels, Measurement, OwnData, Reading, Role, TOKENS, Task,
+    labels_unused, nothing_to_measure, stored_labels, unlabelled,
 };
 use crate::data::bad::BadRows;
 use crate::data::conll::{self, Sentence};
@@ -151,6 +151,7 @@ impl Task for Words {
 
     fn options(&self) -> Vec<(&'static str, Value)> {
         let mut options = self.columns.as_ref().map(Columns::options).unwrap_or_default();
+        options.push((KIND, TOKENS.into()));
         if self.texts {
             options.push((TEXTS, true.into()));
         }
