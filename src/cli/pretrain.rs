@@ -112,6 +112,9 @@ impl Args {
     /// Returns a new model.
     fn afresh(&self, begun: &Begun) -> Result<(Start, Origin)> {
         let mut config = self.config()?;
+        if begun.state.is_some() {
+            config.initializer_range = self.initial_deviation()?;
+        }
         let recipe = self.recipe.unwrap_or(Recipe::of_width(config.hidden_size));
         // Before the text is read to train a vocabulary.
         let first_seq = recipe.hyperparameters(config.hidden_size).first_seq;
@@ -185,13 +188,52 @@ impl Args {
         let casing = self.cased.then_some(Casing::Cased);
         match &self.vocab {
             Some(path) => WordPiece::from_file(path, casing),
-            None if begun.state.is_some() => WordPiece::from_file(&self.run.out, None),
+            None if begun.state.is_some() => {
+                let wordpiece = WordPiece::from_file(&self.run.out, None)?;
+                self.agrees_on_vocabulary(&wordpiece)?;
+                Ok(wordpiece)
+            }
             None => {
                 let size = self.vocab_size.unwrap_or(usual_pieces(!self.run.text.is_empty()));
                 note!("training a vocabulary of up to {size} pieces");
                 vocabulary_of(&self.run.text, size, casing.unwrap_or(Casing::Uncased))
             }
         }
+    }
+
+    /// Returns an error if the options ask for another vocabulary than that of the run that is continued.
+    fn agrees_on_vocabulary(&self, wordpiece: &WordPiece) -> Result<()> {
+        let (out, has, casing) =
+            (self.run.out.display(), wordpiece.vocab_size(), wordpiece.casing());
+        if self.cased && casing != Casing::Cased {
+            refuse!("--cased: the run in {out} has an uncased vocabulary: omit --cased");
+        }
+        let Some(size) = self.vocab_size else {
+            return Ok(());
+        };
+        // A short text gives fewer pieces than were asked for.
+        let same = has == size
+            || has < size
+                && vocabulary_of(&self.run.text, size, casing)?.tokens() == wordpiece.tokens();
+        if !same {
+            refuse!("--vocab-size {size}: the run in {out} has {has} pieces: omit --vocab-size");
+        }
+        Ok(())
+    }
+
+    /// Returns the standard deviation of the initial weights of the run that is continued.
+    ///
+    /// # Errors
+    /// If another one was given.
+    fn initial_deviation(&self) -> Result<f64> {
+        let was = Config::read(&self.run.out.join(weights::CONFIG))?.initializer_range;
+        if let Some(now) = self.initializer_range.filter(|&now| now != was) {
+            let out = self.run.out.display();
+            refuse!(
+                "--initializer-range {now}: the run in {out} began with {was}: omit --initializer-range"
+            );
+        }
+        Ok(was)
     }
 
     /// Returns the configuration without the size of the vocabulary.

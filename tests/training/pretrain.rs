@@ -158,6 +158,18 @@ fn a_refused_run_changes_no_file() {
     let message = fails(&with_other, 2);
     assert_contains(&message, "the vocabulary's size was");
     assert_eq!(fs::read(out.join("vocab.txt")).unwrap(), vocabulary);
+    let deviation = ["--initializer-range", "0.5"];
+    for (more, expected) in [
+        (&["--cased"][..], "--cased: the run in "),
+        (&deviation, "--initializer-range 0.5: the run in "),
+    ] {
+        let message = fails([&args[..], more, &["--resume"]].concat(), 2);
+        assert_contains(&message, expected);
+    }
+    let mut smaller = args.clone();
+    smaller.splice(at + 1..at + 2, ["50", "--resume"]);
+    assert_contains(&fails(&smaller, 2), "--vocab-size 50: the run in ");
+    // A larger one would be the same, because the text has no more pieces.
     resumed();
 
     // The next run removes the token files of a killed run.
