@@ -36,7 +36,8 @@ pub fn read_tagged(path: &Path, tags: &Tags<'_>, bad: &mut BadRows) -> Result<Ve
     let mut reader = Reader { path, tags, columns: None, open: Sentence::default(), fault: None };
     for (number, line) in (1..).zip(Lines::new(open_or_stdin(path)?, path)) {
         match line {
-            Ok(line) => match line.trim_end() {
+            // Other blanks, such as no-break spaces, are characters of words.
+            Ok(line) => match line.trim_ascii_end() {
                 "" => sentences.extend(bad.keep(reader.close())?.flatten()),
                 line if line.starts_with("-DOCSTART-") => {}
                 line => reader.word(number, line),
@@ -62,11 +63,14 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn word(&mut self, number: usize, line: &str) {
-        let fields: Vec<&str> = line.split_whitespace().collect();
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let expected = *self.columns.get_or_insert(fields.len());
         let complaint = if fields.len() != expected {
             let found = fields.len();
-            Some(format!("the line has {found} columns, but those before it have {expected}"))
+            Some(format!(
+                "the line has {found} columns, but those before it have {expected}; expected a word a line, its \
+                 tag in the last column, and an empty line between sentences"
+            ))
         } else if *self.tags == Tags::Unread {
             None
         } else if let [_, .., tag] = fields.as_slice() {
@@ -125,6 +129,13 @@ mod tests {
         assert_eq!(tags[0].tags, ["NOUN", "VERB"]);
         let words = parse("a\nb\n", false, &mut BadRows::refused()).unwrap();
         assert_eq!((words[0].words.len(), words[0].tags.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_no_break_space_is_part_of_a_word() {
+        let text = "z.\u{a0}B. O\n\u{a0} O\n10\u{202f}km\tO\n";
+        let sentences = parse(text, true, &mut BadRows::refused()).unwrap();
+        assert_eq!(sentences[0].words, ["z.\u{a0}B.", "\u{a0}", "10\u{202f}km"]);
     }
 
     #[test]

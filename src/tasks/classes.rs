@@ -16,14 +16,14 @@ const MAX_NUMERIC_CLASSES: usize = 20;
 /// In a training file with at most so many rows, a label that occurs only once means nothing.
 const FEW_ROWS: usize = 10;
 
-/// Returns the label of a row of your own data, or None if it has none.
+/// Returns the label of a row of your own data without white space around it, or None if it has none.
 ///
 /// # Errors
 /// If the label is a list.
 pub fn label<'r>(path: &Path, row: &'r Row) -> Result<Option<&'r str>> {
     match row.fields.last().and_then(Option::as_ref) {
         None => Ok(None),
-        Some(Field::Text(text)) => Ok(Some(text)),
+        Some(Field::Text(text)) => Ok(Some(text.trim())),
         Some(Field::List(_)) => {
             let message = "the label is a list; expected one label";
             Err(Error::line(path, row.line, message))

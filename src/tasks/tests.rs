@@ -133,6 +133,21 @@ fn labels_in_a_file_for_prediction_are_not_read() {
         );
         assert!(file.read_for(name, &options, labels, Role::Dev).is_err(), "{name}");
     }
+    // Texts are no columns, also if all have as many words.
+    for (text, expected) in [
+        (
+            "It was cold .\nWe went home .\n",
+            "a.txt: no line ends with a tag; expected a word a line",
+        ),
+        (
+            "It was cold .\nWe went .\n",
+            "a.txt:2: the line has 3 columns, but those before it have 4",
+        ),
+    ] {
+        let file = File::new("a.txt", text);
+        let error = file.read_for("ner", &class(), &tags, Role::Test).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
     let file = File::new("dev-v2.0.json", SQUAD);
     assert_eq!(file.read_for("squad", &class(), &[], Role::Test).unwrap().0, 1);
     let error = file.read_for("squad", &class(), &[], Role::Dev).unwrap_err();

@@ -87,7 +87,7 @@ pub(super) fn detect(
         return Ok((named, input));
     }
     let (line, input) = first_line(input, path)?;
-    if named.is_none() && line.trim_start().starts_with('{') {
+    if named.is_none() && is_json(&line) {
         return Ok((Layout::Jsonl, input));
     }
     if let Some(delimiter) = columns.delimiter {
@@ -105,6 +105,13 @@ pub(super) fn detect(
         false => Layout::Delimited(delimiter),
     };
     Ok((layout, input))
+}
+
+/// Returns whether a first line begins a JSON object, or an array of objects, whose lines are then refused.
+fn is_json(line: &str) -> bool {
+    let line = line.trim();
+    let inside = line.strip_prefix('[').map(str::trim_start);
+    line.starts_with('{') || inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
 }
 
 impl Columns {
@@ -138,9 +145,14 @@ impl Columns {
 /// Splits a header. None of its fields is known if a quote is still open at its end.
 fn fields(line: &str, path: &Path, delimiter: u8) -> Vec<String> {
     if delimiter == b'\t' {
-        return line.split('\t').map(str::to_owned).collect();
+        return trimmed(line.split('\t'));
     }
     let records = csv::read(line.as_bytes(), path, delimiter).unwrap_or_default();
     let first = records.into_iter().next().and_then(Result::ok);
-    first.map(|record| record.fields).unwrap_or_default()
+    first.map(|record| trimmed(record.fields)).unwrap_or_default()
+}
+
+/// Returns the names in a header without the white space around them.
+pub(super) fn trimmed<S: AsRef<str>>(fields: impl IntoIterator<Item = S>) -> Vec<String> {
+    fields.into_iter().map(|field| field.as_ref().trim().to_owned()).collect()
 }

@@ -88,10 +88,10 @@ impl Field {
         }
     }
 
-    /// Returns the list; a text is split at blanks.
+    /// Returns the list; a text is split at blanks, but not at those that hold a word together.
     pub fn list(&self) -> Vec<String> {
         match self {
-            Self::Text(text) => text.split_whitespace().map(str::to_owned).collect(),
+            Self::Text(text) => text.split_ascii_whitespace().map(str::to_owned).collect(),
             Self::List(words) => words.clone(),
         }
     }
@@ -292,9 +292,8 @@ impl Columns {
             Layout::Jsonl => {
                 for (number, line) in lines(input) {
                     take(line.and_then(|line| {
-                        let object = serde_json::from_str(&line).map_err(|e| {
-                            Error::line(path, number, format!("is no JSON object: {e}"))
-                        })?;
+                        let object = serde_json::from_str(&line)
+                            .map_err(|e| Error::line(path, number, no_object(&line, &e)))?;
                         self.object(path, number, &object, needed)
                     }))?;
                 }
@@ -350,7 +349,8 @@ impl Columns {
         let (indices, mut width_limit) = match self.numbers() {
             Some(numbers) => (numbers.into_iter().map(Some).collect(), None),
             None => match records.next().transpose()? {
-                Some(header) => {
+                Some(Record { line, fields }) => {
+                    let header = Record { line, fields: layout::trimmed(fields) };
                     let indices = self.find(path, &header, needed)?;
                     (indices, Some(width(&header, "the header")))
                 }
@@ -409,6 +409,16 @@ impl Columns {
         };
         let fields = self.names.iter().enumerate().map(field);
         Ok(Row { line: number, place: 0, fields: fields.collect::<Result<_>>()? })
+    }
+}
+
+/// Returns why a line is no JSON object.
+fn no_object(line: &str, error: &serde_json::Error) -> String {
+    match line.trim_start().starts_with('[') {
+        true => {
+            "is a JSON array; expected an object in each line, as `jq -c '.[]'` writes them".into()
+        }
+        false => format!("is no JSON object: {error}"),
     }
 }
 

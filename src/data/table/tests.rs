@@ -36,6 +36,19 @@ fn every_format_gives_the_same_rows() {
 }
 
 #[test]
+fn names_in_a_header_may_have_white_space_around_them() {
+    for (name, text) in
+        [("a.csv", "text , label\n A,spam\n"), ("a.tsv", "text \t label\n A\tspam\n")]
+    {
+        let rows = read(name, text, "text,label", 2).unwrap();
+        assert_eq!(texts(&rows[0]), [Some(" A".into()), Some("spam".into())], "{name}");
+    }
+    let rows = read("a.tsv", "words\tlabels\nz.\u{a0}B.  das\tA B\n", "words,labels", 2).unwrap();
+    let words = rows[0].fields[0].as_ref().unwrap().list();
+    assert_eq!(words, ["z.\u{a0}B.", "das"]);
+}
+
+#[test]
 fn a_column_that_is_not_needed_may_be_missing() {
     for (name, text) in
         [("a.tsv", "text\nA\n"), ("a.csv", "text\nA\n"), ("a.jsonl", "{\"text\":\"A\"}\n")]
@@ -53,6 +66,7 @@ fn what_is_missing_is_named() {
         "a.jsonl|{\"text\":1}|:1: the object has no \"label\"; it has text",
         "a.jsonl|{\"text\":1,\"label\":null}|:1: \"label\" is null",
         "a.jsonl|{\"text\":|:1: is no JSON object",
+        "a.json|[{\"text\":1}]|:1: is a JSON array; expected an object in each line",
         "a.jsonl|{\"text\":{},\"label\":1}|neither text, a number",
         "a.xlsx|x|neither .tsv, .csv, .txt, .jsonl (or those with .gz) nor .parquet",
         "a.tsv|text\tlabel\n|holds no row",
@@ -129,6 +143,9 @@ fn the_layout_of_standard_input_follows_from_its_first_line() {
     for (text, layout) in [
         ("\n \n {\"text\": \"a\tb\"}\n", Layout::Jsonl),
         ("\u{feff}{}", Layout::Jsonl),
+        ("[{\"text\": \"a\"}]\n", Layout::Jsonl),
+        (" [\n{\"text\": \"a\"}]\n", Layout::Jsonl),
+        ("[1] A note\n", Layout::Lines),
         ("text,label\na\tb,c\n", Layout::Delimited(b',')),
         ("text\tlabel, or so\n", Layout::Delimited(b'\t')),
         ("text\nOne, two\n", Layout::Delimited(b'\t')),

@@ -79,7 +79,9 @@ impl Words {
             Some(_) => Tags::known(&self.labels),
         };
         let Some(columns) = &self.columns else {
-            let sentences = conll::read_tagged(path, &tags, reading.bad)?.into_iter().enumerate();
+            let sentences = conll::read_tagged(path, &tags, reading.bad)?;
+            self.refuse_texts(path, &sentences)?;
+            let sentences = sentences.into_iter().enumerate();
             let row = |(place, sentence)| OwnRow { place, sentence, ..OwnRow::default() };
             return Ok(sentences.map(row).collect());
         };
@@ -92,6 +94,20 @@ impl Words {
         }
         let texts = self.texts || table.is_plain();
         table.read(reading.bad, |file, row| own_row(file, &row, &tags, texts))
+    }
+}
+
+impl Words {
+    /// Returns an error if the last column of a file in CoNLL's columns holds no tag at all: its lines are texts.
+    fn refuse_texts(&self, path: &Path, sentences: &[Sentence]) -> Result<()> {
+        let tags = || sentences.iter().flat_map(|sentence| &sentence.tags);
+        let is_tag = |tag: &String| is_entity_tag(tag) || self.labels.contains(tag);
+        if tags().next().is_none() || tags().any(is_tag) {
+            return Ok(());
+        }
+        let message = "no line ends with a tag; expected a word a line, alone or with its tag in the last column, \
+                       and an empty line between sentences (`cloze predict custom --columns text` reads a text a line)";
+        Err(Error::file(path, message))
     }
 }
 
