@@ -9,6 +9,7 @@ use crate::data::labels::{complaint, listed};
 use crate::data::table::{Columns, Field, Row};
 use crate::error::{Error, Result};
 use crate::model::Config;
+use crate::text::reader::check_readable_twice;
 
 /// More different labels than this, if all are numbers, are not classes.
 const MAX_NUMERIC_CLASSES: usize = 20;
@@ -48,6 +49,7 @@ pub fn discovered(
     several: bool,
     bad: &mut BadRows,
 ) -> Result<Vec<String>> {
+    check_readable_twice(path)?;
     let rows = columns.read_as(path, columns.len(), bad, |file, row| {
         let found = match several {
             true => labels(&row).unwrap_or_default(),

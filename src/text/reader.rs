@@ -91,6 +91,16 @@ pub fn open_or_stdin(path: &Path) -> Result<Input> {
     if path == Path::new("-") { unpacked(std::io::stdin(), path) } else { open(path) }
 }
 
+/// Returns an error if a text can be read only once. A file that doesn't exist is found when it is opened.
+pub fn check_readable_twice(path: &Path) -> Result<()> {
+    let other = |found: fs::Metadata| !found.is_file() && !found.is_dir();
+    if path == Path::new("-") || fs::metadata(path).is_ok_and(other) {
+        let message = "is a pipe or a device, which can't be read twice; expected a file";
+        return Err(Error::file(path, message));
+    }
+    Ok(())
+}
+
 fn unpacked(source: impl Read + Send + 'static, path: &Path) -> Result<Input> {
     let mut reader = BufReader::with_capacity(1 << 16, source);
     let start = reader.fill_buf().map_err(|e| Error::io(path, e))?;
@@ -396,6 +406,20 @@ mod tests {
     fn pairs(expected: &str) -> Vec<(u64, String)> {
         let pair = |pair: &str| pair.split_once(' ').map(|(d, t)| (d.parse().unwrap(), t.into()));
         expected.split('|').filter_map(pair).collect()
+    }
+
+    #[test]
+    fn only_files_and_folders_can_be_read_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.txt");
+        fs::write(&file, "one").unwrap();
+        for path in [folder.path(), &file, Path::new("missing")] {
+            assert!(check_readable_twice(path).is_ok(), "{}", path.display());
+        }
+        let message = check_readable_twice(Path::new("-")).unwrap_err().to_string();
+        assert!(message.contains("-: is a pipe or a device"), "{message}");
+        #[cfg(unix)]
+        assert!(check_readable_twice(Path::new("/dev/null")).is_err());
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::files::Scratch;
 use crate::model::weights::Model;
 use crate::model::{Config, Layout, PRETRAINING, Part, Size};
+use crate::text::reader::check_readable_twice;
 use crate::text::{Casing, WordPiece};
 
 pub use super::corpus::paragraphs;
@@ -45,11 +46,13 @@ pub fn usual_pieces(own_text: bool) -> usize {
     if own_text { 8000 } else { 2000 }
 }
 
-/// Trains a vocabulary of at most this many pieces from a text; from Cloze's own corpus if there is none.
+/// Trains a vocabulary of at most this many pieces from a text that is read again to be tokenised; from Cloze's own
+/// corpus if there is none.
 ///
 /// # Errors
-/// If a file can't be read, or if the text is too short.
+/// If a file can't be read, or not twice, or if the text is too short.
 pub fn vocabulary_of(text: &[PathBuf], pieces: usize, casing: Casing) -> Result<WordPiece> {
+    text.iter().try_for_each(|path| check_readable_twice(path))?;
     WordPiece::train(paragraphs(text)?.map(|p| p.map(|p| p.text)), pieces, casing)
 }
 

@@ -8,8 +8,8 @@ use safetensors::SafeTensors;
 
 use crate::common::pretraining::{corpus, run};
 use crate::common::{
-    assert_contains, fails, interrupted, json, killed, signal, started, stderr, succeeds, text,
-    wait_for, words,
+    assert_contains, error_line, fails, interrupted, json, killed, piped, signal, started, stderr,
+    succeeds, text, tiny, wait_for, words,
 };
 
 #[test]
@@ -139,6 +139,24 @@ fn two_signals_at_once_are_one_request() {
     assert_contains(&message, "stopping after this step");
     assert!(out.join("trainer/state.safetensors").exists());
     assert_eq!(json(&output)["stopped"], true);
+}
+
+/// Where a text is read twice, a pipe would be empty the second time.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_refused_where_a_text_is_read_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, vocab) = (folder.path().join("out"), tiny().join("vocab.txt"));
+    let (out, vocab) = (text(&out), text(&vocab));
+    for args in [
+        &["pretrain", "--text", "/dev/stdin", "--steps", "1", "--out", out][..],
+        &["prepare", "--text", "/dev/stdin", "--vocab", vocab, "--out", out],
+        &["finetune", "ner", "--train", "/dev/stdin", "--split", "0", "--out", out],
+        &["finetune", "sst-2", "--train", "/dev/stdin", "--out", out],
+    ] {
+        let message = error_line(&piped(args, "text\n"), 1);
+        assert_contains(&message, "is a pipe or a device, which can't be read twice");
+    }
 }
 
 #[test]

@@ -33,6 +33,7 @@ use crate::model::weights::{self, Model, wordpiece_of};
 use crate::note;
 use crate::ranks::Ranks;
 use crate::tasks::{self, Dataset, Files, Role, Task};
+use crate::text::reader::check_readable_twice;
 use crate::train::finetune::Settings;
 use crate::train::task::describe;
 use crate::train::{Records, Stop, checkpoint};
@@ -123,6 +124,9 @@ pub(crate) fn train(mut args: Args) -> Result<Trained> {
     args.download()?;
     let train_file = args.train_file()?;
     let (dev_files, split) = args.dev_files(&train_file)?;
+    if dev_files.iter().any(|(_, path)| *path == train_file) {
+        check_readable_twice(&train_file)?;
+    }
     let task = args.task.to_train(&train_file)?;
     let selection = args.selection(task.as_ref(), !dev_files.is_empty())?;
     let first = args.model(task.as_ref(), args.seed)?;

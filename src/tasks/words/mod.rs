@@ -23,6 +23,7 @@ use crate::eval::entities;
 use crate::eval::{ClassReport, Metric, best, measure_classes, softmax};
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
+use crate::text::reader::check_readable_twice;
 use crate::text::words::Text;
 use crate::train::task::{LOSS, OPTIONS};
 use rows::{OwnRow, own_row};
@@ -46,7 +47,10 @@ impl Words {
     pub fn conll(labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
         let labels = match labels {
             Labels::Model(config) => stored_labels(config)?,
-            Labels::Training(path) => discovered(&conll::read(path, true, bad)?),
+            Labels::Training(path) => {
+                check_readable_twice(path)?;
+                discovered(&conll::read(path, true, bad)?)
+            }
         };
         Ok(Self { columns: None, labels, texts: false })
     }
@@ -62,6 +66,7 @@ impl Words {
                 (stored_labels(config)?, stored == Some(&Value::Bool(true)))
             }
             Labels::Training(path) => {
+                check_readable_twice(path)?;
                 let rows = columns
                     .open(path, 2)?
                     .read(bad, |file, row| own_row(file, &row, &Tags::Any, false))?;

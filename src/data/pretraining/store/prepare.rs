@@ -14,7 +14,7 @@ use super::writing::{ShardWriter, for_each_sentence};
 use crate::error::{Error, Result};
 use crate::files::{PREFIX, Staged, create_folder, sweep};
 use crate::text::pieces::pieces;
-use crate::text::reader::text_files;
+use crate::text::reader::{check_readable_twice, text_files};
 use crate::text::sections::{Section, checksum};
 use crate::text::{Paragraphs, WordPiece};
 
@@ -94,6 +94,7 @@ impl Preparation {
     ) -> Result<Self> {
         let mut files = Vec::new();
         for path in text {
+            check_readable_twice(path)?;
             // Reads up to the first paragraph, and so finds an argument without any.
             Paragraphs::new(&[path])?.next().transpose()?;
             for file in text_files(path)? {
