@@ -87,7 +87,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let model = args.load()?;
     let (settings, width) = (model.settings(), model.width());
     let pool = settings.pool;
-    let (mut texts, mut tokens, mut took) = (0, 0, Duration::ZERO);
+    let (mut texts, mut tokens, mut cut, mut took) = (0, 0, 0, Duration::ZERO);
     let mut sink = Sink::open(&args, settings, width)?;
     answer_lines(|batch| {
         let mut answers = Vec::new();
@@ -99,6 +99,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let (sequences, vectors) = model.vectors(&pairs)?;
             texts += part.len();
             tokens += sequences.tokens();
+            cut += sequences.cut();
             took += started.elapsed();
             let json = || json(&pairs, &sequences, &vectors, &model);
             match &mut sink {
@@ -118,6 +119,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Ok(answers)
     })?;
     sink.finish()?;
+    if cut > 0 {
+        note!("stdin: {cut} of {texts} texts were cut to {} tokens", model.max_len());
+    }
     let seconds = took.as_secs_f64().max(1e-9);
     note!(
         "{texts} texts of {tokens} tokens in {seconds:.2} s: {:.0} texts/s, {:.0} tokens/s",

@@ -37,16 +37,18 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let files = hub::files_of_model(&args.folder)?;
-    if args.dry_run {
-        return list(&files, args.json);
-    }
-    let pushed = hub::push(&Push {
+    let push = Push {
         files: &files,
         name: &args.name,
         revision: &args.revision,
         private: args.private,
         message: &args.message,
-    })?;
+    };
+    if args.dry_run {
+        push.check()?;
+        return list(&files, args.json);
+    }
+    let pushed = hub::push(&push)?;
     if args.json {
         let object = json!({
             "address": pushed.address,

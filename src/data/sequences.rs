@@ -149,6 +149,11 @@ impl Sequences {
         self.has_windows().then(|| counts.collect())
     }
 
+    /// Returns how many texts were truncated.
+    pub fn cut(&self) -> usize {
+        self.cut
+    }
+
     /// Returns a note on the texts of a file that were truncated to `max_len` tokens, if any.
     pub fn cut_note(&self, path: &Path, max_len: usize) -> Option<String> {
         (self.cut > 0).then(|| {

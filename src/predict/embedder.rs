@@ -113,6 +113,11 @@ impl Embedder {
         &self.settings
     }
 
+    /// Returns the longest sequence in tokens, to which texts are cut.
+    pub fn max_len(&self) -> usize {
+        self.model.max_len
+    }
+
     /// Returns the model's tokenizer.
     pub fn wordpiece(&self) -> &WordPiece {
         &self.model.wordpiece

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::data::examples::Examples;
 use crate::data::sequences::BatchSize;
@@ -226,9 +227,11 @@ impl<'a> Finetuner<'a> {
                 Error::Usage("balanced sampling needs a task with one class for each text".into())
             })?),
         };
+        let task = engine.config().other.get("finetuning_task");
         Ok(Self {
             classes,
             identity: FinetuningIdentity {
+                task: task.and_then(Value::as_str).map(str::to_owned),
                 seed: settings.seed,
                 epochs: settings.epochs,
                 batch: match settings.batch {

@@ -74,6 +74,8 @@ pub struct Changeable {
 /// The settings of a fine-tuning run that may not change when it is resumed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FinetuningIdentity {
+    /// The task's name, if the model's configuration has it.
+    pub task: Option<String>,
     /// Key of the order of examples and of dropout.
     pub seed: u64,
     /// Passes over the training data.

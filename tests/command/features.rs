@@ -45,6 +45,14 @@ fn vectors_come_in_the_order_of_the_lines() {
 }
 
 #[test]
+fn texts_that_were_cut_are_counted() {
+    let args = ["features", "--model", text(tiny()), "--max-len", "6"];
+    let lines = "a day\nseveral words that are more than six tokens\na day\n";
+    let message = stderr(&piped(args, lines));
+    assert_contains(&message, "stdin: 1 of 3 texts were cut to 6 tokens");
+}
+
+#[test]
 fn a_safetensors_file_holds_the_same_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vectors.safetensors");

@@ -12,7 +12,8 @@ use cloze::download::{Digest, of_file};
 use serde_json::{Value, json};
 
 use crate::common::{
-    Folder, assert_contains, cloze, copy_of, error_line, fixture, json as printed, stderr, text,
+    Folder, assert_contains, cloze, copy_of, error_line, fails, fixture, json as printed, stderr,
+    text,
 };
 use crate::server::{Request, Response, Server};
 
@@ -374,5 +375,7 @@ fn a_dry_run_names_the_files_and_asks_nobody() {
     let files = listed["files"].as_array().unwrap();
     assert!(files.contains(&json!({"name": "README.md", "bytes": 9})), "{listed}");
     assert!(!listed.to_string().contains("trainer"));
+    let message = fails(["push", text(folder.0.path()), "no name", "--dry-run"], 2);
+    assert_contains(&message, "a name on the Hub is needed");
     assert!(hub.server.requests().is_empty());
 }

@@ -123,6 +123,10 @@ fn options_that_exclude_each_other_are_refused() {
     let refused = |more: &[&str]| fails(folder.finetune("ner", more), 2);
     assert_contains(&refused(&["--frozen", "--layers", "-4..-1"]), "-3 to -1");
     assert_contains(&refused(&["--frozen", "--pool", "mean"]), "every token");
+    assert_contains(
+        &refused(&["--lr-search", "1e-3,2e-3,0.001"]),
+        "--lr-search: 1e-3 is given twice",
+    );
     for more in [
         &["--frozen", "--recompute"][..],
         &["--layers", "-1"],

@@ -85,6 +85,10 @@ fn another_run_is_not_taken_for_the_stopped_one() {
     let fast = "--dtype was f32 and is now f32 with fast matrix products";
     refused(&["--matmul", "fast"], fast);
     refused(&["--max-len", "7"], "the number of their tokens was");
+    let mut args = run(&folder, "out", &["--resume"]);
+    let task = args.iter().position(|arg| arg == "sst-2").unwrap();
+    args.splice(task..=task, ["custom", "--columns", "sentence,label"].map(str::to_owned));
+    assert_contains(&fails(args, 2), "the task was sst-2 and is now custom");
     let head = "what the head reads was an encoder that is trained";
     refused(&["--frozen"], head);
     succeeds(run(&folder, "whole", &[]));

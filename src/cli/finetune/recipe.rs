@@ -138,8 +138,12 @@ impl RecipeArgs {
             ("--batch-tokens", self.batch_tokens.unwrap_or(1) as u64),
         ])?;
         positive("--lr", self.lr.unwrap_or(1.0))?;
-        for &rate in self.lr_search.iter().flatten() {
+        let rates = self.lr_search.as_deref().unwrap_or_default();
+        for (index, &rate) in rates.iter().enumerate() {
             positive("--lr-search", rate)?;
+            if rates[..index].contains(&rate) {
+                refuse!("--lr-search: {rate:e} is given twice; expected different learning rates");
+            }
         }
         share("--label-smoothing", self.label_smoothing)?;
         if !(self.layer_decay > 0.0 && self.layer_decay <= 1.0) {

@@ -279,6 +279,7 @@ fn identity(run: &FinetuningIdentity) -> Vec<(&'static str, String)> {
     let frozen = frozen.unwrap_or_else(|| "an encoder that is trained".to_owned());
     let (checksum, start) = (run.checksum, run.started_from);
     vec![
+        ("the task", or_empty(run.task.as_ref())),
         ("--seed", run.seed.to_string()),
         ("--epochs", run.epochs.to_string()),
         ("--max-steps", or_empty(run.max_steps)),

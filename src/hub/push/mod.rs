@@ -43,6 +43,23 @@ pub struct Push<'a> {
     pub message: &'a str,
 }
 
+impl Push<'_> {
+    /// Returns an error if the Hub can have no repository of this name or no such branch.
+    pub fn check(&self) -> Result<()> {
+        self.id().map(drop)
+    }
+
+    fn id(&self) -> Result<Id> {
+        let Self { name, revision, .. } = self;
+        let id = Id::parse(Kind::Model, &format!("{name}@{revision}"));
+        id.filter(|id| id.name == *name).ok_or_else(|| {
+            Error::Usage(format!(
+                "{name} and the branch {revision}: a name on the Hub is needed, such as your-name/your-model"
+            ))
+        })
+    }
+}
+
 /// What was sent.
 #[derive(Debug)]
 pub struct Pushed {
@@ -113,14 +130,7 @@ struct Committed {
 /// # Errors
 /// If the name is none, there is no token, or the Hub refuses it or can't be reached.
 pub fn push(push: &Push) -> Result<Pushed> {
-    let Push { name, revision, .. } = push;
-    let id = Id::parse(Kind::Model, &format!("{name}@{revision}"));
-    let id = id.filter(|id| id.name == *name);
-    let Some(id) = id else {
-        return Err(Error::Usage(format!(
-            "{name} and the branch {revision}: a name on the Hub is needed, such as your-name/your-model"
-        )));
-    };
+    let id = push.id()?;
     let hub = Hub::from_environment()?;
     if hub.offline {
         return Err(Error::Failed("HF_HUB_OFFLINE is set: nothing can be sent".into()));
@@ -146,7 +156,7 @@ pub fn push(push: &Push) -> Result<Pushed> {
     };
     let mut sent: Vec<String> = changed.iter().map(|(file, _)| file.name.clone()).collect();
     sent.sort_unstable();
-    let address = format!("{}/{name}", hub.endpoint);
+    let address = format!("{}/{}", hub.endpoint, push.name);
     Ok(Pushed { address, commit, sent, unchanged })
 }
 
