@@ -69,6 +69,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
         refuse!("--logits: a submission has no place for them; expected --format jsonl or csv too");
     }
     let mut opened = args.model.open(&args.input, Role::Test, None)?;
+    if args.logits && format == Format::Csv && opened.task.part() == Part::Span {
+        refuse!(
+            "--logits: CSV has no columns for those of answers, a list; expected --format jsonl"
+        );
+    }
     if let Some(threshold) = args.threshold {
         if !(0.0..=1.0).contains(&threshold) {
             refuse!("--threshold {threshold}: expected a probability, from 0 to 1");

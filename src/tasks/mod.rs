@@ -46,8 +46,8 @@ pub enum Kind {
     Tokens,
 }
 
-/// The key in a model's options of its kind, if that is [`Kind::Tokens`]: the configuration of a frozen encoder names no
-/// class of a head.
+/// The key in a model's options of its kind, if that is [`Kind::Tokens`]: the configuration of a frozen encoder
+/// names no class of a head.
 const KIND: &str = "kind";
 /// Its value.
 const TOKENS: &str = "tokens";
@@ -156,6 +156,10 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
     if let Some(task) = glue::Task::find(name) {
         return Ok(Box::new(sentences::Sentences::glue(task, labels)?));
     }
+    let kind = options.kind.unwrap_or_else(|| match labels {
+        Labels::Model(config) => Kind::of(config),
+        Labels::Training(_) => Kind::default(),
+    });
     let source = || {
         let message = "columns are needed for your own data: that of the text, of a second text if there is \
                        one, and of the label, such as text,label";
@@ -163,14 +167,21 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
             Some(columns) => {
                 Ok(OwnData { columns: columns.clone(), labelled: !options.unlabelled })
             }
-            None => Err(Error::Usage(message.into())),
+            None => {
+                // Columns would not help a model that has no classes.
+                if let (Labels::Model(config), true) = (labels, kind != Kind::Number) {
+                    stored_labels(config)?;
+                }
+                Err(Error::Usage(message.into()))
+            }
         }
     };
     let mut bad = BadRows::skipped_if(options.skip_bad);
-    let kind = options.kind.unwrap_or_else(|| match labels {
-        Labels::Model(config) => Kind::of(config),
-        Labels::Training(_) => Kind::default(),
-    });
+    if (name, kind, options.long_text) == ("custom", Kind::Tokens, LongText::Windows) {
+        let message =
+            "windows of long texts are for classes and numbers: of words all are read anyway";
+        return Err(Error::Usage(message.into()));
+    }
     Ok(match (name, kind) {
         ("squad", _) => Box::new(span::Spans::new(false, options.spans, labels)?),
         ("squad2", _) => Box::new(span::Spans::new(true, options.spans, labels)?),

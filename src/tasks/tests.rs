@@ -395,6 +395,17 @@ fn a_header_that_is_read_as_a_row_gets_a_remark() {
 }
 
 #[test]
+fn a_model_that_was_not_fine_tuned_is_found_before_columns_are_asked_for() {
+    let mut config = Config::new(2, 128, 2, 512, 1000);
+    let message = |config: &Config| {
+        open("custom", &Options::default(), Labels::Model(config)).err().unwrap().to_string()
+    };
+    assert!(message(&config).contains("it was not fine-tuned"), "{}", message(&config));
+    config.set_labels(&["ham", "spam"]);
+    assert!(message(&config).contains("columns are needed"), "{}", message(&config));
+}
+
+#[test]
 fn a_task_s_name_may_be_typed_in_several_ways() {
     for (typed, name) in [
         ("MRPC", "mrpc"),

@@ -220,6 +220,12 @@ fn questions_are_read_as_json_lines_too() {
     let csv = folder.predicted("squad2", "dev.jsonl", &["--format", "csv"]);
     assert!(csv.starts_with("id,question,context,prediction,score,start,end,best,"), "{csv}");
     assert_eq!(csv.lines().count(), 161);
+    let more = ["--logits", "--format", "csv"];
+    let message = fails(folder.ask("predict", "squad2", "dev.jsonl", &more), 2);
+    assert_contains(&message, "--logits: CSV has no columns for those of answers");
+    let message =
+        fails(folder.ask("predict", "squad2", "dev.jsonl", &["--null-threshold", "nan"]), 2);
+    assert_contains(&message, "--null-threshold NaN: a number is needed");
     let message = fails(folder.ask("predict", "squad2", "dev.jsonl", &["--threshold", "0.5"]), 2);
     assert_contains(&message, "--threshold: is for tasks that choose a class");
 }

@@ -105,6 +105,29 @@ fn the_longest_sequence_is_that_of_training_and_truncation_is_reported() {
 }
 
 #[test]
+fn an_option_that_a_task_does_not_have_is_refused() {
+    let folder = Folder::new();
+    let file = folder.path("dev.tsv");
+    let train = ["--train", text(&file)];
+    for (task, more, expected) in [
+        ("sst-2", ["--columns", "sentence,label"], "--columns: is for custom, not for sst-2"),
+        ("ner", ["--kind", "tokens"], "--kind: is for custom, not for ner"),
+        ("swag", ["--fold", "1"], "--fold: is for codah, not for swag"),
+        ("custom", ["--n-best", "3"], "--n-best: is for squad and squad2, not for custom"),
+        ("squad", ["--null-threshold", "1"], "--null-threshold: is for squad2, not for squad"),
+    ] {
+        for command in ["evaluate", "predict"] {
+            assert_contains(&refused(&folder, command, task, "dev.tsv", &more), expected);
+        }
+        assert_contains(&fails(folder.finetune(task, &[&more[..], &train].concat()), 2), expected);
+    }
+    folder.write("dev.tsv", "words\ttags\na b\tX Y\n");
+    let more = ["--columns", "words,tags", "--kind", "tokens", "--long-text", "windows"];
+    let more = [&more[..], &train].concat();
+    assert_contains(&fails(folder.finetune("custom", &more), 2), "windows of long texts are for");
+}
+
+#[test]
 fn columns_are_those_of_training_and_prediction_needs_no_labels() {
     let folder = Folder::new();
     let rows = pairs("a\tb\tlabel\n", ["yes", "no"]);

@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command};
 use serde_json::Value;
 
-use super::checks::refuse;
+use super::checks::{refuse, require};
 use super::engine::EngineArgs;
 use crate::data::bad::BadRows;
 use crate::data::split::Split;
@@ -23,7 +23,7 @@ use crate::note;
 use crate::predict::Loaded;
 use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, SpanOptions, Task};
 use crate::text::WordPiece;
-use reading::ReadingArgs;
+use reading::{OWN, ReadingArgs, SQUAD};
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct TaskArgs {
@@ -35,9 +35,9 @@ pub(crate) struct TaskArgs {
     /// What the labels of your own data are [default: as the model was fine-tuned; to fine-tune, class]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// SQuAD: number of answers listed for each question
-    #[arg(long, default_value_t = SpanOptions::default().n_best, value_name = "N")]
-    n_best: usize,
+    /// SQuAD: number of answers listed for each question [default: 20]
+    #[arg(long, value_name = "N")]
+    n_best: Option<usize>,
     /// SQuAD 2.0: give no answer if the score of no answer exceeds that of the best answer by more than
     /// this [default: as fine-tuning chose it; else the best on the data to evaluate, and 0 to predict]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
@@ -137,6 +137,7 @@ impl FinetunedArgs {
     /// Opens the model, its task, and the first `limit` rows of a file.
     pub(crate) fn open(&self, data: &Path, role: Role, limit: Option<usize>) -> Result<Opened> {
         let setup = self.engine.setup()?;
+        self.task.refuse_foreign()?;
         self.task.refuse_folder(data, role)?;
         let folder = hub::folder_of(&self.model)?;
         let path = folder.join(weights::CONFIG);
@@ -166,10 +167,29 @@ impl FinetunedArgs {
 impl TaskArgs {
     /// Returns the task with the labels of a training file.
     pub(crate) fn to_train(&self, file: &Path) -> Result<Box<dyn Task>> {
+        self.refuse_foreign()?;
         self.open(Labels::Training(file), false)
     }
 
+    /// Returns an error if an option was given that the task does not have.
+    fn refuse_foreign(&self) -> Result<()> {
+        let own = [
+            ("--kind", self.kind.is_some(), OWN),
+            ("--n-best", self.n_best.is_some(), SQUAD),
+            ("--null-threshold", self.null_threshold.is_some(), &["squad2"]),
+        ];
+        let task = self.task.as_str();
+        let mut all = self.reading.of_some_tasks().into_iter().chain(own);
+        if let Some((option, _, tasks)) = all.find(|(_, given, of)| *given && !of.contains(&task)) {
+            refuse!("{option}: is for {}, not for {task}: omit it", tasks.join(" and "));
+        }
+        Ok(())
+    }
+
     fn open(&self, labels: Labels<'_>, unlabelled: bool) -> Result<Box<dyn Task>> {
+        let threshold = self.null_threshold.unwrap_or_default();
+        require("--null-threshold", threshold, !threshold.is_nan(), "a number")?;
+        let spans = self.reading.spans();
         let options = Options {
             columns: self.reading.columns()?,
             unlabelled,
@@ -178,9 +198,9 @@ impl TaskArgs {
             fold: self.reading.fold(),
             long_text: self.reading.long_text(),
             spans: SpanOptions {
-                n_best: self.n_best,
+                n_best: self.n_best.unwrap_or(spans.n_best),
                 threshold: self.null_threshold,
-                ..self.reading.spans()
+                ..spans
             },
         };
         tasks::open(&self.task, &options, labels)

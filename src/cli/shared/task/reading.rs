@@ -12,6 +12,13 @@ use crate::model::Config;
 use crate::tasks::{self, LongText, Role, SpanOptions};
 use crate::train::task::OPTIONS;
 
+/// An option, whether it was given, and the tasks that have it.
+pub(crate) type OfSomeTasks = (&'static str, bool, &'static [&'static str]);
+/// The task of your own data.
+pub(crate) const OWN: &[&str] = &["custom"];
+/// The tasks with SQuAD's files.
+pub(crate) const SQUAD: &[&str] = &["squad", "squad2"];
+
 /// The fifth of CODAH that is held out by default.
 const FOLD: u32 = 1;
 
@@ -59,6 +66,19 @@ impl ReadingArgs {
             Some(stored) => serde_json::from_value(stored.clone())
                 .map_err(|e| Error::file(path, format!("{OPTIONS}: {e}"))),
         }
+    }
+
+    /// Returns the options that not every task has: whether each was given, and which tasks have it.
+    pub(crate) fn of_some_tasks(&self) -> [OfSomeTasks; 7] {
+        [
+            ("--columns", self.columns.is_some(), OWN),
+            ("--long-text", self.long_text.is_some(), OWN),
+            ("--delimiter", self.delimiter.is_some(), OWN),
+            ("--fold", self.fold.is_some(), &["codah"]),
+            ("--doc-stride", self.doc_stride.is_some(), SQUAD),
+            ("--max-query-len", self.max_query_len.is_some(), SQUAD),
+            ("--max-answer-len", self.max_answer_len.is_some(), SQUAD),
+        ]
     }
 
     /// Fills in the `stored` options for those that were not given.
