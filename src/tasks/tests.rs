@@ -367,6 +367,16 @@ fn nothing_is_trained_or_measured_on_no_rows() {
 }
 
 #[test]
+fn white_space_around_a_label_is_not_part_of_it() {
+    let file = File::new("a.csv", "text, label\na, spam\nb,spam\na,ham \n");
+    let options = own("text,label", Kind::Class);
+    assert_eq!(file.train("custom", &options).unwrap().0, 3);
+    let path = file.path();
+    let task = open("custom", &options, Labels::Training(&path)).unwrap();
+    assert_eq!(task.part(), crate::model::Part::SequenceClassifier(2));
+}
+
+#[test]
 fn a_header_that_is_read_as_a_row_gets_a_remark() {
     let rows = "a\tham\nb\tspam\n".repeat(5);
     let numbered = own("1,2", Kind::Class);

@@ -149,8 +149,8 @@ fn a_pipe_is_refused_where_a_text_is_read_twice() {
     let (out, vocab) = (folder.path().join("out"), tiny().join("vocab.txt"));
     let (out, vocab) = (text(&out), text(&vocab));
     for args in [
-        &["pretrain", "--text", "/dev/stdin", "--steps", "1", "--out", out][..],
-        &["prepare", "--text", "/dev/stdin", "--vocab", vocab, "--out", out],
+        &["prepare", "--text", "/dev/stdin", "--vocab", vocab, "--out", out][..],
+        &["pretrain", "--text", "/dev/stdin", "--steps", "1", "--out", out],
         &["finetune", "ner", "--train", "/dev/stdin", "--split", "0", "--out", out],
         &["finetune", "sst-2", "--train", "/dev/stdin", "--out", out],
     ] {
