@@ -145,8 +145,15 @@ impl WordPiece {
         if !segments {
             config["model_input_names"] = serde_json::json!(["input_ids", "attention_mask"]);
         }
-        let longest = self.inner.settings.get(LONGEST).cloned();
-        if let Some(longest) = longest.or(positions.map(Value::from)) {
+        let stored = self.inner.settings.get(LONGEST);
+        let longest = match (stored.and_then(Value::as_u64), positions) {
+            (_, None) => stored.cloned(),
+            // The model may be another one than that which the tokenizer was read with.
+            (Some(stored), Some(positions)) => Some(stored.min(positions as u64).into()),
+            // transformers writes 1e30 for no limit.
+            (None, Some(positions)) => Some(positions.into()),
+        };
+        if let Some(longest) = longest {
             config[LONGEST] = longest;
         }
         let mut files =
