@@ -372,7 +372,7 @@ pub fn script(lesson: &Lesson, asks: bool) -> Result<String> {
         script += &match (cell.command(), answer) {
             (Some(command), _) => command,
             (None, Some(answer)) => with_answer(cell, &answer),
-            (None, None) => cell.solution(),
+            (None, None) => cell.given(),
         };
         script.push('\n');
     }

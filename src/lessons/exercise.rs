@@ -20,6 +20,7 @@ use super::panics::{self, Meaning};
 use super::progress::{self, Progress};
 use super::verdict::{Report, Verdict};
 use crate::error::{Error, Result};
+use crate::interrupt::Interrupted;
 use crate::note;
 use crate::view::display;
 use crate::view::display::wire;
@@ -148,7 +149,7 @@ pub fn check(id: &str, judge: impl FnOnce(&mut Judge)) {
     let exercise = super::declared(id);
     let before = record(&exercise, passed);
     // The session needs it for `:next`.
-    wire::send(&wire::Record::Checked { id: id.to_owned(), passed });
+    wire::send(&wire::Record::Checked { id: id.to_owned(), passed, given: was_given(id) });
     let report = Report { exercise, verdict, before };
     display::show(&report);
 }
@@ -204,6 +205,11 @@ fn judged(judge: impl FnOnce(&mut Judge)) -> Verdict {
     // used again by running their cells again.
     let outcome = catch_unwind(AssertUnwindSafe(|| judge(&mut findings)));
     CHECKING.set(outer);
+    // The user stops the cell, not only the check.
+    let outcome = outcome.map_err(|payload| match payload.downcast::<Interrupted>() {
+        Ok(interrupted) => resume_unwind(interrupted),
+        Err(payload) => payload,
+    });
     match (outcome, findings.fault) {
         (Err(payload), fault) => match (payload.downcast::<Unsolved>(), fault) {
             (Ok(unsolved), _) => Verdict::Unsolved { id: unsolved.0 },

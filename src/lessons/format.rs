@@ -143,10 +143,16 @@ impl Cell {
 
     /// Returns the cell with its solution, without the marks.
     pub fn solution(&self) -> String {
-        let kept = self.source.lines().filter(|line| {
-            let line = line.trim();
-            line != BEGIN && line != END && gate(line).is_none()
-        });
+        self.lines(|line| line != BEGIN && line != END && gate(line).is_none())
+    }
+
+    /// Returns the cell with its solution, which records when it runs that it isn't the learner's answer.
+    pub fn given(&self) -> String {
+        self.lines(|line| line != BEGIN && line != END)
+    }
+
+    fn lines(&self, keeps: impl Fn(&str) -> bool) -> String {
+        let kept = self.source.lines().filter(|line| keeps(line.trim()));
         kept.collect::<Vec<_>>().join("\n")
     }
 

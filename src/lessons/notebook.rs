@@ -37,7 +37,7 @@ pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
     let cells = lesson.cells.iter().map(|cell| {
         let source = match (cell.command(), solutions) {
             (Some(command), _) => command,
-            (None, true) => cell.solution(),
+            (None, true) => cell.given(),
             (None, false) => cell.stub(),
         };
         match cell.kind {

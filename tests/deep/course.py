@@ -60,8 +60,9 @@ def learner_s(stubs, solutions, skip):
             open_ones.append(found[1])
             continue
         answered.append(found[1])
-        before = solution.source.rfind("\nfn ") + 1
-        stub.source = solution.source[:before] + renamed(solution.source[before:])
+        own = re.sub(r" *cloze::solution!.*\n", "", solution.source)
+        before = own.rfind("\nfn ") + 1
+        stub.source = own[:before] + renamed(own[before:])
     return answered, open_ones
 
 

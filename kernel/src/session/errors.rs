@@ -130,15 +130,14 @@ fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
     let shows = |text: &str| text.starts_with("evcxr_") && text.ends_with('(');
     let line = if shows(at(line)?) { line + 1 } else { line };
     let wanted = at(line)?;
-    let same = |text: &&str| !text.trim().is_empty() && wanted.ends_with(text.trim());
     let later = source.lines().skip(line).filter(|text| text.trim() == wanted).count();
-    let candidates: Vec<usize> = cell
-        .lines()
-        .enumerate()
-        .filter(|(_, text)| same(text))
-        .map(|(index, _)| index + 1)
-        .collect();
-    candidates.iter().rev().nth(later).copied()
+    // The number of the line, from 1, before which `later` more like it come.
+    let nth = |same: &dyn Fn(&str) -> bool| {
+        let lines = (1..).zip(cell.lines()).filter(|(_, text)| same(text.trim()));
+        lines.map(|(number, _)| number).collect::<Vec<_>>().into_iter().rev().nth(later)
+    };
+    let ends = |text: &str| !text.is_empty() && wanted.ends_with(text);
+    nth(&|text| text == wanted).or_else(|| nth(&ends))
 }
 
 /// Returns the error that evcxr reports; `stderr` is the end of the cell's standard error, `gone` the
@@ -471,6 +470,14 @@ mod tests {
         let source =
             "let zero = 0;\nevcxr_send_text_CellError::new(&format!(\"{:?}\",&(\n10 / zero\n)));";
         assert_eq!(cell_line(2, cell, source), Some(2));
+    }
+
+    #[test]
+    fn a_panic_is_placed_in_the_line_itself_and_not_in_one_that_is_its_end() {
+        let cell = "x[7];\nlet y = x[7];\nx[7];\n}";
+        let source = format!("let x = 1;{cell}\nlater();");
+        let lines = [1, 2, 3, 4, 5].map(|line| cell_line(line, cell, &source));
+        assert_eq!(lines, [Some(1), Some(2), Some(3), Some(4), None]);
     }
 
     #[test]

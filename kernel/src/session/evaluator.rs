@@ -16,7 +16,7 @@ use cloze::lessons::{self, answers};
 use cloze::{Error, Result};
 use evcxr::{CommandContext, CompilationError, EvalContext};
 
-use super::channel::{Channel, Collected};
+use super::channel::{Channel, Checked, Collected};
 use super::course::Course;
 use super::definitions::Definitions;
 use super::explain::Gone;
@@ -53,7 +53,7 @@ const ALIVE_INTERVAL: Duration = Duration::from_millis(50);
 const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", rewrite::OWN_DISPLAY];
 
 /// The compiler's errors and its warnings for a cell.
-type Checked = std::result::Result<(Vec<CompilationError>, Vec<CompilationError>), evcxr::Error>;
+type Found = std::result::Result<(Vec<CompilationError>, Vec<CompilationError>), evcxr::Error>;
 
 /// evcxr's context with the process in which its cells run.
 pub struct Evaluator {
@@ -269,9 +269,9 @@ impl Evaluator {
             // evcxr believes that the cell has come to its end.
             self.channel.lose(source::let_names(code));
         }
-        for (id, passed) in collected.checked.drain(..) {
+        for Checked { id, passed, given } in collected.checked.drain(..) {
             self.course.checked(&id, passed);
-            if passed && let Err(problem) = self.keep_answer(&id, code) {
+            if passed && !given && let Err(problem) = self.keep_answer(&id, code) {
                 cloze::note!("your answer to {id} is not kept for later lessons: {problem}");
             }
         }
@@ -345,7 +345,7 @@ impl Evaluator {
     }
 
     /// Returns the compiler's errors and its warnings for a cell, which is not run.
-    pub(super) fn check(&mut self, code: &str) -> Checked {
+    pub(super) fn check(&mut self, code: &str) -> Found {
         let found = self.errors_and_warnings(code)?;
         if !found.0.is_empty() {
             return Ok(found);
@@ -356,7 +356,7 @@ impl Evaluator {
         found
     }
 
-    fn errors_and_warnings(&mut self, code: &str) -> Checked {
+    fn errors_and_warnings(&mut self, code: &str) -> Found {
         // For a check evcxr passes earlier variables as arguments to a function, which references must
         // not outlive. That is not an error of the cell.
         const ESCAPES: Option<&str> = Some("E0521");
@@ -409,6 +409,7 @@ impl Evaluator {
     fn wait_for_end(&mut self) -> bool {
         let inbox = Rc::clone(&self.inbox);
         self.runs = true;
+        let mut stops = false;
         let ended = loop {
             if self.channel.has_ended() {
                 break true;
@@ -418,7 +419,7 @@ impl Evaluator {
                 Ok(Request::Cell(work)) => inbox.waiting.borrow_mut().push_back(work),
                 Ok(Request::Ended) => {}
                 // Whoever ends the session kills the process too.
-                Ok(Request::Stop) => drop(inbox.own.send(Request::Stop)),
+                Ok(Request::Stop) => stops = true,
                 Err(_) => {
                     let process = self.context.process_handle();
                     let exited = lock(&process).try_wait();
@@ -429,6 +430,10 @@ impl Evaluator {
             }
         };
         self.runs = false;
+        if stops {
+            // For the loop that this cell came from. It can't fail: this is one of its receivers.
+            let _ = inbox.own.send(Request::Stop);
+        }
         ended
     }
 

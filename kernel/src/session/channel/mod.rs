@@ -24,7 +24,7 @@ use cloze::display::wire::{Comm, Record};
 use nix::sys::stat::Mode as Permissions;
 
 use self::cell::State;
-pub use self::cell::{Collected, Panic};
+pub use self::cell::{Checked, Collected, Panic};
 use super::input::{self, Input};
 use super::stream::{Piece, Splitter};
 use super::{Event, Sink, Stream, inherited, markers};
@@ -339,15 +339,15 @@ impl Shared {
                 for name in &lost {
                     self.send(child, &format!("{SAY} {}{name}", markers::TYPE_CHANGED));
                 }
-                if !lost.is_empty() {
+                if !lost.is_empty() || state.interrupted {
+                    // evcxr runs the code again if variables are lost. A cell that the user interrupted
+                    // while it was compiled ends here.
+                    state.collected.unwound = lost.is_empty();
                     self.send(child, &format!("{SKIP} {run}"));
                     return;
                 }
                 state.begun = Some((child, run));
                 state.running = Some((child, Instant::now()));
-                if state.interrupted {
-                    self.send(child, INTERRUPT);
-                }
                 self.send(child, &format!("{RUN} {run}"));
                 self.changed.notify_all();
             }
@@ -367,6 +367,7 @@ mod tests {
     use super::*;
     use cloze::display::Content;
     use cloze::display::wire::Mode;
+    use std::io::{BufRead, BufReader};
     use std::sync::mpsc;
 
     fn opened() -> (tempfile::TempDir, Channel, mpsc::Receiver<Event>, File, File) {
@@ -417,6 +418,26 @@ mod tests {
         assert!(!monitor.interrupt() && !monitor.interrupted());
         channel.begin(Arc::new(|_| {}));
         assert!(!channel.finish().interrupted);
+    }
+
+    #[test]
+    fn a_cell_that_is_interrupted_before_it_begins_does_not_run() {
+        let (folder, channel, _events, mut out, _err) = opened();
+        let control = OpenOptions::new().read(true).write(true);
+        let mut control = BufReader::new(control.open(folder.path().join(CONTROL)).unwrap()).lines();
+        let mut answers = |run| {
+            out.write_all(Record::Begin { child: 7, run }.line("t").as_bytes()).unwrap();
+            control.next().unwrap().unwrap()
+        };
+        assert!(channel.monitor().interrupt());
+        assert_eq!(answers(1), "7 skip 1");
+        assert!(channel.has_ended() && channel.monitor().running_for(7).is_none());
+        let collected = channel.finish();
+        assert!(collected.interrupted && collected.unwound);
+        // The next cell runs.
+        channel.begin(Arc::new(|_| {}));
+        assert_eq!(answers(2), "7 run 2");
+        assert!(!channel.has_ended());
     }
 
     #[test]
