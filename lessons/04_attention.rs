@@ -56,6 +56,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     use cloze::lessons::data;
+    use cloze::lessons::largest_gap;
     use cloze::lessons::support::attention::{self, Reader};
     use cloze::model::SequenceAttention;
     use cloze::model::weights::Model;
@@ -576,8 +577,7 @@ fn main() -> cloze::lessons::LessonResult {
         let q = first_head(layer.query.forward(x.clone()));
         let k = first_head(layer.key.forward(x.clone()));
         let yours = weights(scores(q, k), tokens.len()).as_vec();
-        let gaps = yours.iter().zip(seen.weights(0, 0));
-        let largest = gaps.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let largest = largest_gap(&yours, seen.weights(0, 0));
         println!("the largest difference to the crate's weights is {largest:e}");
         show!(
             HeatMap::new("Head 0 of layer 0, by your functions", &yours, tokens.len())

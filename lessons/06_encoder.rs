@@ -54,6 +54,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     use cloze::engine::TinyBert;
     use cloze::lessons::data;
+    use cloze::lessons::largest_gap;
     use cloze::lessons::support::attention;
     use cloze::model::weights::Model;
     use cloze::model::{Layer, Pass, real_rows};
@@ -251,10 +252,7 @@ fn main() -> cloze::lessons::LessonResult {
         let inner = || layer.intermediate.forward(row.clone());
         let right = layer.output.forward(gelu(inner())).as_vec();
         let yours = feed_forward(&units(layer), &bias, &token);
-        let is = |other: &[f32]| {
-            let gaps = yours.iter().zip(other).map(|(a, b)| (a - b).abs());
-            yours.len() == H && gaps.fold(0.0, f32::max) < 1e-4
-        };
+        let is = |other: &[f32]| largest_gap(&yours, other) < 1e-4;
         let plus = |a: &[f32], b: &[f32], sign: f32| -> Vec<f32> {
             a.iter().zip(b).map(|(a, b)| a + sign * b).collect()
         };
@@ -302,13 +300,9 @@ fn main() -> cloze::lessons::LessonResult {
             H,
             "One number for each number of b₂.",
         );
-        let gaps = yours
-            .iter()
-            .zip(&right)
-            .map(|(a, b)| f64::from((a - b).abs()));
         judge.close(
             "the largest difference to the crate's block, for one token,",
-            gaps.fold(0.0, f64::max),
+            largest_gap(&yours, &right),
             0.0,
             1e-4,
             "For each unit: the dot product of its pattern with y, plus its bias; GELU of that, once; \
@@ -746,23 +740,16 @@ fn main() -> cloze::lessons::LessonResult {
             two.rows() * H,
             "One row for each token: `real_rows` leaves the padding out.",
         );
-        let apart = |yours: &[f32], theirs: &[f32]| {
-            let gaps = yours
-                .iter()
-                .zip(theirs)
-                .map(|(a, b)| f64::from((a - b).abs()));
-            gaps.fold(0.0, f64::max)
-        };
         judge.close(
             "the largest difference to the engine, for two sentences,",
-            apart(&yours, &theirs[0]),
+            largest_gap(&yours, &theirs[0]),
             0.0,
             1e-4,
             "Embeddings, then each layer in order with the mask, then `real_rows`.",
         );
         judge.close(
             "the largest difference to the engine, for three pairs,",
-            apart(&encode::<NoneTape>(&bert, &pairs).as_vec(), &theirs[1]),
+            largest_gap(&encode::<NoneTape>(&bert, &pairs).as_vec(), &theirs[1]),
             0.0,
             1e-4,
             "The single sentences are right, the pairs are not: do the segments of the batch reach the \

@@ -64,6 +64,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     use cloze::engine::global_norm;
     use cloze::engine::optimizer::{Moments, Update};
+    use cloze::lessons::largest_gap;
     use cloze::lessons::support::pretraining;
     use cloze::lessons::support::yours::Material;
     use cloze::model::Dropout;
@@ -479,13 +480,9 @@ fn main() -> cloze::lessons::LessonResult {
                 &mut Vec::new(),
             );
         }
-        let gaps = yours
-            .iter()
-            .zip(&theirs)
-            .map(|(a, b)| f64::from((a - b).abs()));
         judge.close(
             "the largest gap to the crate's AdamW after ten steps of a small model",
-            gaps.fold(0.0, f64::max),
+            largest_gap(&yours, &theirs),
             0.0,
             1e-5,
             "Is a parameter decayed that should not be, or the other way round?",

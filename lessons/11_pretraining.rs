@@ -57,6 +57,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     use cloze::engine::optimizer::Moments;
     use cloze::engine::{LossWeights, OwnParts, PretrainingScores, Recorded, TinyBert};
+    use cloze::lessons::largest_gap;
     use cloze::lessons::support::pretraining::{self, Slip};
     use cloze::lessons::support::yours::{self, Material};
     use cloze::model::Dropout;
@@ -668,7 +669,7 @@ fn main() -> cloze::lessons::LessonResult {
                 "AdamW counts steps from 1: in step 0 its hats divide by 0.",
             );
             let (right, values) = its.with(Slip::None, 8)?;
-            if pretraining::largest_gap(&yours, &right) >= pretraining::SAME_LOSS {
+            if largest_gap(&yours, &right) >= pretraining::SAME_LOSS {
                 let same = |(a, b): (&f64, &f64)| (a - b).abs() < pretraining::SAME_LOSS;
                 let alike = yours
                     .iter()
@@ -730,13 +731,9 @@ fn main() -> cloze::lessons::LessonResult {
                 judge.holds(&what, false, think);
                 return Ok(());
             }
-            let gap = model.parameters()?.into_iter().zip(values);
-            let gap = gap
-                .map(|(a, b)| f64::from((a - b).abs()))
-                .fold(0.0, f64::max);
             judge.close(
                 "the largest gap to the crate's parameters after 8 steps",
-                gap,
+                largest_gap(&model.parameters()?, &values),
                 0.0,
                 1e-5,
                 "Losses agree, parameters don't: is the last update given to the model?",

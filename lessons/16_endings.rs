@@ -64,6 +64,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::sequences::BatchSize;
     use cloze::eval::{Scores, softmax};
     use cloze::lessons::data;
+    use cloze::lessons::largest_gap;
     use cloze::lessons::support::choices::{self, ChoiceRun, echoed, marked, right_by, words};
     use cloze::lessons::support::finetuning::{self, Pretrained, larger_model, linear};
     use cloze::model::Part;
@@ -321,13 +322,7 @@ fn main() -> cloze::lessons::LessonResult {
             "The gradient of w has as many numbers as w, and as each c_k.",
         );
         let expected = [p[0] + p[2], p[1] - 1.0 + p[2]];
-        let is = |other: [f64; 2]| {
-            let pairs = yours.iter().zip(other);
-            pairs
-                .map(|(a, b)| (f64::from(*a) - b).abs())
-                .fold(0.0, f64::max)
-                < 1e-5
-        };
+        let is = |other: [f64; 2]| largest_gap(&yours, &other) < 1e-5;
         judge.holds(
             "a step against the gradient raises the right ending",
             !is(expected.map(|g| -g)),

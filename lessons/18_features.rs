@@ -59,6 +59,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::engine::objective;
     use cloze::features::{self, Combine, Pool};
     use cloze::lessons::data;
+    use cloze::lessons::largest_gap;
     use cloze::lessons::support::finetuning;
     use cloze::lessons::support::tagging::{
         self, CLASSES, H, Name, Set, TagBatch, Tagger, all_names, colours, fine_tune,
@@ -262,13 +263,9 @@ fn main() -> cloze::lessons::LessonResult {
                 "Leave a row without a label out before the cross-entropy.",
             );
         }
-        let gaps = gradient
-            .iter()
-            .zip(&logits)
-            .map(|(a, b)| f64::from((a - b).abs()));
         judge.close(
             "the largest gap between your gradient and the crate's",
-            gaps.fold(0.0, f64::max),
+            largest_gap(&gradient, &logits),
             0.0,
             1e-5,
             "The gradient of the logits is softmax minus one-hot, divided by the number of \

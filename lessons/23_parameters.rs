@@ -53,6 +53,7 @@ fn main() -> cloze::lessons::LessonResult {
     // *About 57 minutes; every cell takes a few seconds at most. You need lesson 06.*
 
     // %%
+    use cloze::lessons::largest_gap;
     use cloze::model::{Part, Real, elementwise};
     use cloze::prelude::*;
 
@@ -616,20 +617,16 @@ fn main() -> cloze::lessons::LessonResult {
         }
         let (values, slopes) = by_tape(my_gelu, &points);
         let (crate_values, crate_slopes) = by_tape(gelu, &points);
-        let apart = |a: &[f64], b: &[f64]| {
-            let gaps = a.iter().zip(b).map(|(a, b)| (a - b).abs());
-            gaps.fold(0.0, f64::max)
-        };
         judge.close(
             "the largest gap to the values of the crate's gelu",
-            apart(&values, &crate_values),
+            largest_gap(&values, &crate_values),
             0.0,
             1e-12,
             "As an operation on tensors, at 161 points.",
         );
         judge.close(
             "the largest gap to the gradients of the crate's gelu",
-            apart(&slopes, &crate_slopes),
+            largest_gap(&slopes, &crate_slopes),
             0.0,
             1e-12,
             "By the tape, at 161 points. If the gap is about 1e-11, yours is a slope by difference: use \

@@ -58,6 +58,7 @@ fn main() -> cloze::lessons::LessonResult {
     use std::ops::Range;
     use std::sync::Arc;
 
+    use cloze::lessons::largest_gap;
     use cloze::lessons::support::speed::{self, Encoder, Ladder, median_seconds};
     use cloze::model::{Part, SequenceAttention};
     use cloze::prelude::*;
@@ -410,10 +411,9 @@ fn main() -> cloze::lessons::LessonResult {
         let (x, residual) = (x.clone(), residual.clone());
         let expected =
             by_operations(x, residual, bias.clone(), gain.clone(), shift.clone()).as_vec();
-        let apart = yours.iter().zip(&expected).map(|(a, b)| (a - b).abs());
         judge.close(
             "the largest difference from dfdx over 2048 × 256 numbers",
-            f64::from(apart.fold(0.0, f32::max)),
+            largest_gap(&yours, &expected),
             0.0,
             1e-4,
             "The small cases are right: look at how you separate the rows.",
@@ -647,13 +647,12 @@ fn main() -> cloze::lessons::LessonResult {
                 let query = looked.query(layer, head, token);
                 let yours = attend(query, &keys, &unit, 16);
                 let theirs = &looked.weights(layer, head)[token * tokens..][..tokens];
-                let apart = yours.iter().zip(theirs).map(|(a, b)| (a - b).abs());
                 judge.close(
                     &format!(
                         "the largest difference from the model's attention weights (layer {layer}, \
                          head {head}, token {token}, {tokens} keys)"
                     ),
-                    f64::from(apart.fold(0.0, f32::max)),
+                    largest_gap(&yours, theirs),
                     0.0,
                     1e-5,
                     "The example is right: does a block with values of several columns work too?",

@@ -127,6 +127,16 @@ impl Judge {
     }
 }
 
+/// Returns the largest difference between two lists; infinity if their lengths differ or if one has an entry
+/// that is not a number.
+pub fn largest_gap<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B]) -> f64 {
+    if a.len() != b.len() {
+        return f64::INFINITY;
+    }
+    let gaps = a.iter().zip(b).map(|(&a, &b)| (a.into() - b.into()).abs());
+    gaps.fold(0.0, |most, gap| if gap.is_nan() { f64::INFINITY } else { most.max(gap) })
+}
+
 /// Tensors with more numbers than this are not shown.
 const SMALL: usize = 24;
 
@@ -154,6 +164,15 @@ fn shortened<T: Debug>(list: &[T]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_gap_is_infinite_without_a_number_or_with_another_length() {
+        let gap = largest_gap(&[1.0f32, 2.5], &[1.0, 2.0]);
+        assert!((gap - 0.5).abs() < 1e-9);
+        for wrong in [&[1.0, f64::NAN] as &[f64], &[f64::NAN, 2.0], &[1.0], &[1.0, 2.0, 3.0]] {
+            assert!(largest_gap(wrong, &[1.0, 2.0]).is_infinite());
+        }
+    }
 
     #[test]
     fn messages_about_long_lists_stay_short() {

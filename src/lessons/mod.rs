@@ -31,7 +31,7 @@ use crate::note;
 /// The data and the model that the lessons use.
 pub use crate::data::bundled as data;
 pub use format::{Exercise, Lesson};
-pub use judge::Judge;
+pub use judge::{Judge, largest_gap};
 pub use notebook::Built;
 pub use pictures::{FollowToken, Picture};
 pub use progress::Progress;

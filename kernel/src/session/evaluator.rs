@@ -271,7 +271,10 @@ impl Evaluator {
         }
         for Checked { id, passed, given } in collected.checked.drain(..) {
             self.course.checked(&id, passed);
-            if passed && !given && let Err(problem) = self.keep_answer(&id, code) {
+            if passed
+                && !given
+                && let Err(problem) = self.keep_answer(&id, code)
+            {
                 cloze::note!("your answer to {id} is not kept for later lessons: {problem}");
             }
         }
