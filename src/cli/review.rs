@@ -56,7 +56,7 @@ fn review(
     let review = Review::load(&scope, now)?;
     let asked = review.draw(count, now);
     if asked.is_empty() {
-        return terminal.say(&review.nothing());
+        return terminal.say(&review.nothing(now));
     }
     let keep = |it: &Question, right| recall::note(it, right, None, SystemTime::now());
     let ended = review::ask(terminal, &asked, true, keep)?;

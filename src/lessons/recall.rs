@@ -17,6 +17,8 @@ use crate::files;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The days until a question comes again, after one, two, and more right answers.
 const DAYS: [u32; 3] = [1, 7, 30];
+/// A question is due this much earlier: who learns each evening is not always as late.
+const EARLY: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// A line of the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -134,7 +136,7 @@ impl Recall {
             Some(state) => state.row + 1,
             None => 1,
         };
-        let due = at + DAY * DAYS[row.saturating_sub(1).min(DAYS.len() - 1)];
+        let due = at + DAY * DAYS[row.saturating_sub(1).min(DAYS.len() - 1)] - EARLY;
         self.states.insert(question, State { row, due, right });
     }
 
@@ -237,6 +239,20 @@ mod tests {
         assert_eq!(due(&[(0, true), (1, false), (2, true)], &[2, 3]), [false, true]);
         // Two right answers on one day are one.
         assert_eq!(due(&[(0, true), (0, true)], &[1]), [true]);
+    }
+
+    #[test]
+    fn the_next_day_may_begin_at_an_earlier_hour() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("answers.jsonl");
+        let question = &questions::all().unwrap()[0];
+        let evening = SystemTime::UNIX_EPOCH + DAY * 10_000;
+        note_in(&path, question, true, None, evening).unwrap();
+        let due = |hours: u32| {
+            let now = evening + Duration::from_secs(3600) * hours;
+            Recall::read(&path, now).unwrap().due(question, now)
+        };
+        assert_eq!([3, 11, 13, 23].map(due), [false, false, true, true]);
     }
 
     #[test]

@@ -123,12 +123,17 @@ impl Review {
         drawn
     }
 
-    /// Returns a sentence for a review that has no question to ask.
-    pub fn nothing(&self) -> String {
+    /// Returns a sentence for a review that has no question to ask at `now`.
+    pub fn nothing(&self, now: SystemTime) -> String {
         match self.recall.next(&self.questions) {
             Some(next) => {
-                let time = humantime::format_rfc3339_seconds(next).to_string();
-                format!("Nothing is due. The next question comes on {}.", &time[..10])
+                let seconds = next.duration_since(now).unwrap_or_default().as_secs();
+                let wait = match seconds.div_ceil(60 * 60) {
+                    0 | 1 => "within an hour".to_owned(),
+                    hours @ 2..48 => format!("in {hours} hours"),
+                    hours => format!("in {} days", hours / 24),
+                };
+                format!("Nothing is due. The next question comes {wait}.")
             }
             None => "There is nothing to ask yet: begin a lesson first.".to_owned(),
         }
@@ -211,7 +216,7 @@ pub fn cell(argument: &str) -> Result<()> {
     let review = Review::load(&scope, now)?;
     let asked = review.draw(COUNT, now);
     if asked.is_empty() {
-        display::text(review.nothing());
+        display::text(review.nothing(now));
         return Ok(());
     }
     let keep = |it: &Question, right| recall::note(it, right, None, SystemTime::now());
@@ -415,6 +420,29 @@ mod tests {
             assert_eq!(name(Scope::parse(text).unwrap()), wanted);
         }
         assert!(Scope::parse("before 99").unwrap_err().to_string().contains("\"99\""));
+    }
+
+    #[test]
+    fn a_review_without_questions_says_when_the_next_one_comes() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10_000 * 24 * 60 * 60);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("answers.jsonl");
+        let question = questions::all().unwrap().remove(0);
+        let after = |seconds: u64| {
+            let recall = Recall::read(&path, now).unwrap();
+            let review = Review { questions: vec![question.clone()], recall, opens: false };
+            let said = review.nothing(now + Duration::from_secs(seconds));
+            said.trim_start_matches("Nothing is due. The next question comes ").to_owned()
+        };
+        assert_eq!(after(0), "There is nothing to ask yet: begin a lesson first.");
+        recall::note_in(&path, &question, true, None, now).unwrap();
+        assert_eq!(after(0), "in 12 hours.");
+        assert_eq!(after(11 * 3600 + 1), "within an hour.");
+        let next_day = now + Duration::from_secs(24 * 60 * 60);
+        recall::note_in(&path, &question, true, None, next_day).unwrap();
+        let recall = Recall::read(&path, next_day).unwrap();
+        let review = Review { questions: vec![question.clone()], recall, opens: false };
+        assert!(review.nothing(next_day).ends_with("in 6 days."));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(crate) mod picture;
 mod png;
 pub mod progress;
 pub mod roofline;
+pub mod runs;
 pub mod scatter;
 pub mod show;
 mod smooth;

@@ -346,6 +346,12 @@ class KernelTest(WithKernel):
         self.assertIn("has no value", answers["c"]["evalue"])
         self.assertEqual(cell.of("execute_result"), [])
 
+    def test_an_expression_that_reads_finds_the_end_of_its_input(self):
+        reads = "{ let mut line = String::new(); std::io::stdin().read_line(&mut line)? }"
+        cell = Cell(self.client, "6 * 7", user_expressions={"read": reads})
+        answer = cell.reply["content"]["user_expressions"]["read"]
+        self.assertEqual(answer["data"]["text/plain"], "0")
+
     def test_a_loop_in_a_const_function_is_not_rewritten(self):
         # Earlier variables that are references do not matter.
         self.assertEqual(Cell(self.client, "let word: &str = \"kept\";").status, "ok")

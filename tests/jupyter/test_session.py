@@ -163,6 +163,12 @@ sum"""
         cell = self.run_cell(code)
         self.assertEqual(self.value(cell), "1")
         self.assertRegex(self.shown(cell), r"^ran 0\.2\d\d s, compiled \d")
+        runs = self.run_cell(":time 3\nlet a = 1;\na + 1").text()
+        self.assertRegex(runs, r"^3 runs: median \S+, minimum \S+, maximum \S+\n$")
+        for command in [":time", ":time 2"]:
+            for code in ["\nlet a = 1;\nmissing_name", "\nlet none = None::<u8>;\nnone.unwrap();"]:
+                error = self.run_cell(command + code, "error").of("error")[0]
+                self.assertIn("this cell, line 3", "\n".join(error["traceback"]))
         shown = self.shown(self.run_cell(":doc Vec::new"))
         self.assertIn("Constructs a new, empty", shown)
         # Without the hidden lines of examples.

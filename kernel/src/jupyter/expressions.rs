@@ -6,33 +6,34 @@ use std::sync::{Arc, Mutex};
 use cloze::display::Content;
 use jupyter_protocol::ExpressionResult;
 
-use super::{content, lock};
-use crate::session::{CellError, Event, Session, Sink};
+use super::{Kernel, content, lock};
+use crate::session::{CellError, Event, Sink};
 
 /// Evaluates the expressions in the order of their names. Their output is not shown: the reply contains
-/// values and errors only.
+/// values and errors only. What they read from standard input ends at once.
 pub async fn evaluate(
-    session: &Session,
+    kernel: &Kernel,
     asked: &HashMap<String, String>,
 ) -> HashMap<String, ExpressionResult> {
     let mut names: Vec<_> = asked.iter().collect();
     names.sort();
     let mut results = HashMap::new();
     for (name, code) in names {
-        results.insert(name.clone(), one(session, code).await);
+        results.insert(name.clone(), one(kernel, code).await);
     }
     results
 }
 
-async fn one(session: &Session, code: &str) -> ExpressionResult {
+async fn one(kernel: &Kernel, code: &str) -> ExpressionResult {
     let value: Arc<Mutex<Option<Content>>> = Arc::default();
-    let keep = Arc::clone(&value);
-    let sink: Sink = Arc::new(move |event| {
-        if let Event::Result(content) = event {
-            *lock(&keep) = Some(content);
-        }
+    let (keep, questions) = (Arc::clone(&value), kernel.questions.clone());
+    let sink: Sink = Arc::new(move |event| match event {
+        Event::Result(content) => *lock(&keep) = Some(content),
+        // The queue ends only with the kernel.
+        Event::Input { .. } => drop(questions.send(None)),
+        _ => {}
     });
-    let outcome = session.execute(code.to_owned(), sink).await;
+    let outcome = kernel.session.execute(code.to_owned(), sink).await;
     // The evaluator answers every request unless it panicked.
     let error = outcome.map_or_else(|_| Some(CellError::session_lost()), |outcome| outcome.error);
     if let Some(error) = error {

@@ -299,7 +299,7 @@ async fn execute(
     };
     // The protocol requires the evaluation after the cell, and only if it succeeded.
     if let (None, Some(wanted)) = (&error, &asked.user_expressions) {
-        reply.user_expressions = Some(expressions::evaluate(&kernel.session, wanted).await);
+        reply.user_expressions = Some(expressions::evaluate(kernel, wanted).await);
     }
     if let Some(error) = error {
         if !asked.silent {
@@ -326,25 +326,17 @@ fn page(text: String) -> Payload {
     Payload::Page { data: MediaType::Plain(text).into(), start: 0 }
 }
 
-/// Answers a request that cannot be queued.
-pub fn refuse(Job { request, replies }: &Job, why: &str) {
-    let content = serde_json::json!({
-        "status": "error", "ename": "subshell", "evalue": why, "traceback": [],
-    });
-    let msg_type = request.header.msg_type.replace("request", "reply");
-    // The queue ends only with the kernel.
-    let _ = replies.send(JupyterMessage::new(UnknownMessage { msg_type, content }, Some(request)));
+/// Refuses a cell that was sent before a failed one had ended, or that was cancelled.
+fn abort(kernel: &Kernel, job: Job) {
+    refuse(kernel, job, serde_json::json!({ "status": "aborted" }));
 }
 
-/// Refuses a cell that was sent before a failed one had ended, or that was cancelled.
-fn abort(kernel: &Kernel, Job { request, replies }: Job) {
+/// Answers a request that is not carried out. The content has no number, which a front end would show as if the
+/// cell had run; the protocol crate has no reply without one.
+pub fn refuse(kernel: &Kernel, Job { request, replies }: Job, content: Value) {
     kernel.iopub.status(&request, Status::busy());
-    // Without a number, which a front end would show as if the cell had run. The protocol crate has no
-    // reply without one.
-    let reply = UnknownMessage {
-        msg_type: "execute_reply".to_owned(),
-        content: serde_json::json!({ "status": "aborted" }),
-    };
+    let msg_type = request.header.msg_type.replace("request", "reply");
+    let reply = UnknownMessage { msg_type, content };
     // The queue ends only with the kernel.
     let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
     kernel.idle(&request);

@@ -82,10 +82,13 @@ impl Limit {
                     show(Event::Result(content));
                 }
             }
-            shown @ (Event::Update { .. }
-            | Event::Clear { .. }
-            | Event::Input { .. }
-            | Event::Comm(_)) => {
+            Event::Clear { .. } => {
+                // What is cleared no longer stands in the page. What was not shown stays reported.
+                (state.text_used, state.displays_used) = (0, 0);
+                drop(state);
+                show(event);
+            }
+            shown @ (Event::Update { .. } | Event::Input { .. } | Event::Comm(_)) => {
                 drop(state);
                 show(shown);
             }
@@ -178,6 +181,15 @@ mod tests {
             panic!();
         };
         assert!(text.contains("2.5 MB of text") && text.contains(VARIABLE), "{text}");
+    }
+
+    #[test]
+    fn cleared_output_makes_room_for_more() {
+        let limit = Limit::new(10);
+        let events = || [print("12345678"), display(70), Event::Clear { wait: true }];
+        let all: Vec<Event> = events().into_iter().chain(events()).collect();
+        assert_eq!(shown(&limit, all.clone()), all);
+        assert_eq!(limit.note(), None);
     }
 
     #[test]

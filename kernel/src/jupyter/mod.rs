@@ -266,7 +266,7 @@ impl Kernel {
         {
             let job = Job { request, replies: replies.clone() };
             match subshell {
-                Some(id) => self.subshells.queue(&id, job),
+                Some(id) => self.subshells.queue(self, &id, job),
                 None if is_cell => self.cells.push(job),
                 // The worker ends only with the kernel.
                 None => drop(self.inquiries.send(job)),

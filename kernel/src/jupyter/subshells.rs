@@ -20,6 +20,8 @@ use crate::mutex::lock;
 #[derive(Default)]
 pub struct Subshells {
     open: Mutex<HashMap<String, Line>>,
+    /// The workers of closed subshells, which may still answer.
+    closed: Mutex<Vec<JoinHandle<()>>>,
     created: AtomicUsize,
 }
 
@@ -30,12 +32,12 @@ struct Line {
 }
 
 impl Subshells {
-    /// Queues a request in a subshell; for an unknown one it is refused in the log.
-    pub fn queue(&self, id: &str, job: Job) {
+    /// Queues a request in a subshell, or refuses it if there is no such subshell.
+    pub fn queue(&self, kernel: &Kernel, id: &str, job: Job) {
         match lock(&self.open).get(id) {
             // The worker ends only with the subshell.
             Some(line) => drop(line.jobs.send(job)),
-            None => jobs::refuse(&job, &format!("there is no subshell {id}")),
+            None => jobs::refuse(kernel, job, unknown(id)),
         }
     }
 
@@ -50,7 +52,13 @@ impl Subshells {
 
     /// Closes a subshell. What it has been asked is still answered.
     fn delete(&self, id: &str) -> bool {
-        lock(&self.open).remove(id).is_some()
+        let Some(Line { worker, .. }) = lock(&self.open).remove(id) else {
+            return false;
+        };
+        let mut closed = lock(&self.closed);
+        closed.retain(|worker| !worker.is_finished());
+        closed.push(worker);
+        true
     }
 
     fn ids(&self) -> Vec<String> {
@@ -62,7 +70,8 @@ impl Subshells {
     /// Ends all workers.
     pub async fn end(&self) {
         let open: Vec<_> = lock(&self.open).drain().map(|(_, line)| line.worker).collect();
-        for worker in open {
+        let closed = std::mem::take(&mut *lock(&self.closed));
+        for worker in open.into_iter().chain(closed) {
             worker.abort();
             // An aborted task reports just that.
             let _ = worker.await;
@@ -81,7 +90,7 @@ pub fn answer(kernel: &Arc<Kernel>, message: &UnknownMessage) -> Option<JupyterM
             let id = message.content["subshell_id"].as_str().unwrap_or_default();
             match subshells.delete(id) {
                 true => json!({ "status": "ok" }),
-                false => error(&format!("there is no subshell {id:?}")),
+                false => unknown(id),
             }
         }
         "list_subshell_request" => json!({ "status": "ok", "subshell_id": subshells.ids() }),
@@ -91,6 +100,8 @@ pub fn answer(kernel: &Arc<Kernel>, message: &UnknownMessage) -> Option<JupyterM
     Some(UnknownMessage { msg_type, content }.into())
 }
 
-fn error(message: &str) -> Value {
+/// Returns the reply to a request that names a subshell which doesn't exist.
+fn unknown(id: &str) -> Value {
+    let message = format!("there is no subshell {id:?}");
     json!({ "status": "error", "ename": "subshell", "evalue": message, "traceback": [] })
 }

@@ -142,8 +142,7 @@ impl State {
             }
             // A terminal cannot remove what it has shown.
             Event::Clear { .. } => self.pending.clear(),
-            // Handled by the caller.
-            // The second is for a page.
+            // The caller asks for input. A comm is for a page.
             Event::Input { .. } | Event::Comm(_) => {}
         }
     }

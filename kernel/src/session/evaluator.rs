@@ -77,6 +77,8 @@ pub struct Evaluator {
     pub(super) turn: u64,
     /// The process in which the last cell ran.
     child: u32,
+    /// What shell commands left running.
+    left: process_group::Left,
     /// Whether a value may have a display that only evcxr finds.
     own_displays: bool,
     /// How long the last cell's code ran.
@@ -140,6 +142,7 @@ impl Evaluator {
             turns: Arc::default(),
             turn: 0,
             child,
+            left: process_group::Left::default(),
             own_displays: false,
             last_run: None,
             definitions: Definitions::default(),
@@ -173,6 +176,7 @@ impl Evaluator {
         // variables.
         let outcome = self.cell(&format!(":clear\n{}", self.dependency), sink);
         self.forget();
+        self.left.kill();
         outcome
     }
 
@@ -215,7 +219,7 @@ impl Evaluator {
             self.channel.finish();
             return Some(CellError::interrupted());
         }
-        let ended = shell::run(command, &self.channel, &self.environment);
+        let ended = shell::run(command, &self.channel, &self.environment, &mut self.left);
         self.channel.drain();
         shell::error(ended, self.channel.finish().interrupted)
     }
@@ -330,8 +334,8 @@ impl Evaluator {
             // A check of the learner's own.
             return Ok(());
         };
-        let mut cells = self.definitions.0.clone();
-        cells.push(code.to_owned());
+        let cells = self.definitions.0.iter().map(String::as_str).chain([code]);
+        let cells: Vec<String> = cells.map(source::without_commands).collect();
         match answers::answer_in(&lesson, id, &cells) {
             Some(answer) => answers::keep(id, &answer),
             None => Ok(()),

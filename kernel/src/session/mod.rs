@@ -366,11 +366,17 @@ impl Session {
 
     /// Passes a message of the page on to its widget. Returns false if that no longer exists.
     pub fn comm(&self, message: &Comm) -> bool {
-        let running = lock(&self.running);
-        let Some(Running { process, monitor }) = running.as_ref() else {
-            return false;
+        // A pipe that nobody reads fills up, so nothing is written to a dead child, and no lock is held meanwhile.
+        let (child, monitor) = match lock(&self.running).as_ref() {
+            Some(Running { process, monitor }) => {
+                let mut process = lock(process);
+                if !matches!(process.try_wait(), Ok(None)) {
+                    return false;
+                }
+                (process.id(), monitor.clone())
+            }
+            None => return false,
         };
-        let child = lock(process).id();
         // `cloze-comm-<process>-<number>`: the process in which the widget lives.
         let lives = message.id.split('-').nth(2) == Some(child.to_string().as_str());
         if lives {

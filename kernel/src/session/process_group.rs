@@ -11,10 +11,44 @@ pub fn kill(leader: u32) {
 
 /// Sends a signal to every process of the group.
 pub fn signal(leader: u32, signal: Signal) {
-    // 0 would mean this process's own group, and 1 all processes.
-    if let Ok(leader @ 2..) = i32::try_from(leader) {
-        // It may have ended by itself.
-        let _ = killpg(Pid::from_raw(leader), signal);
+    // It may have ended by itself.
+    let _ = send(leader, Some(signal));
+}
+
+/// Returns whether the group has a process.
+fn exists(leader: u32) -> bool {
+    send(leader, None).is_ok()
+}
+
+fn send(leader: u32, signal: Option<Signal>) -> nix::Result<()> {
+    match i32::try_from(leader) {
+        Ok(leader @ 2..) => killpg(Pid::from_raw(leader), signal),
+        // 0 would mean this process's own group, and 1 all processes.
+        _ => Err(nix::errno::Errno::ESRCH),
+    }
+}
+
+/// The groups whose leaders have ended before all of their processes. Those are killed with this list.
+#[derive(Default)]
+pub struct Left(Vec<u32>);
+
+impl Left {
+    /// Notes the group of a leader that has ended, if a process of it still runs.
+    pub fn note(&mut self, leader: u32) {
+        self.0.push(leader);
+        // The number of a group without processes may be given to another one.
+        self.0.retain(|leader| exists(*leader));
+    }
+
+    /// Kills what is left of these groups.
+    pub fn kill(&mut self) {
+        self.0.drain(..).for_each(kill);
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -25,6 +59,27 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn what_runs_in_the_background_ends_with_the_list() {
+        let begun = |script: &str| {
+            let mut command = Command::new("sh");
+            let mut child = command.args(["-c", script]).process_group(0).spawn().unwrap();
+            child.wait().unwrap();
+            child.id()
+        };
+        let (runs, over) = (begun("sleep 60 &"), begun("true"));
+        let mut left = Left::default();
+        left.note(over);
+        left.note(runs);
+        assert_eq!(left.0, [runs]);
+        drop(left);
+        let started = Instant::now();
+        while exists(runs) {
+            assert!(started.elapsed() < Duration::from_secs(30));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 
     #[test]
     fn a_group_is_killed_even_if_its_leader_has_ended() {

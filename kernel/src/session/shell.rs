@@ -8,19 +8,21 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use super::CellError;
 use super::channel::Channel;
 use super::kill_timeout::KILL_TIMEOUT;
-use super::{CellError, process_group};
+use super::process_group::{self, Left};
 
 /// How often the session checks whether a command has ended or was interrupted.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Runs a command with these variables until it ends, by itself or by an interrupt. The channel has
-/// begun a cell for it.
+/// begun a cell for it. Processes that it leaves in the background are noted in `left`.
 pub fn run(
     command: &str,
     channel: &Channel,
     environment: &[(OsString, OsString)],
+    left: &mut Left,
 ) -> std::io::Result<ExitStatus> {
     let [input, output, errors] = channel.streams()?;
     let mut shell = Command::new("sh")
@@ -41,6 +43,7 @@ pub fn run(
             process_group::kill(shell.id());
         }
         if let Some(status) = ended {
+            left.note(shell.id());
             return Ok(status);
         }
         if asked.is_none() && monitor.interrupted() {
@@ -92,7 +95,7 @@ mod tests {
     fn a_command_has_the_given_variables_and_its_output_is_that_of_the_cell() {
         let (_folder, mut channel, events) = opened();
         let command = "echo $GIVEN $CARGO_MANIFEST_DIR; echo wrong >&2; exit 3";
-        let ended = run(command, &channel, &environment());
+        let ended = run(command, &channel, &environment(), &mut Left::default());
         channel.drain();
         let collected = channel.finish();
         assert_eq!(collected.error_tail, "wrong\n");
@@ -103,7 +106,9 @@ mod tests {
             _ => None,
         });
         assert_eq!(printed.collect::<String>(), "größe\n");
-        assert!(error(run("true", &channel, &environment()), false).is_none());
+        assert!(
+            error(run("true", &channel, &environment(), &mut Left::default()), false).is_none()
+        );
     }
 
     #[test]
@@ -118,7 +123,7 @@ mod tests {
                 assert!(monitor.interrupt());
                 (first, events)
             });
-            let ended = run(script, &channel, &environment());
+            let ended = run(script, &channel, &environment(), &mut Left::default());
             channel.drain();
             let (first, events) = seen.join().unwrap();
             assert!(matches!(first, Ok(Event::Stream { text, .. }) if text == "on\n"));
@@ -141,7 +146,8 @@ mod tests {
             monitor.give_input(Some("word"));
             (asked, events)
         });
-        let ended = run("read line; echo got $line", &channel, &environment());
+        let ended =
+            run("read line; echo got $line", &channel, &environment(), &mut Left::default());
         channel.drain();
         let (asked, events) = answered.join().unwrap();
         assert!(matches!(asked, Ok(Event::Input { .. })));

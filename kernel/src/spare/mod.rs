@@ -5,7 +5,7 @@
 //! connection file over and becomes a thin [`launcher`], which passes on what Jupyter does with its
 //! process (signals, end).
 //!
-//! A spare costs the memory of an idle session, some 550 MiB. So a user has one at most, it ends when no
+//! A spare costs the memory of an idle session, some 350 MiB. So a user has one at most, it ends when no
 //! cell has run for [`minutes`], and none is started if less than [`MEMORY`] is free.
 
 mod keeper;

@@ -1,7 +1,7 @@
 //! The file that keeps the history of all sessions: one record per line, appended while cells run.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{Result, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -25,13 +25,12 @@ struct Record {
 
 /// Reads the kept entries, oldest first, and reserves the next session number. Two kernels that start at
 /// the same time get different numbers.
-pub fn open(path: &Path) -> std::io::Result<(File, Vec<Entry>, usize)> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file =
-        OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
-    file.lock()?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+pub fn open(path: &Path) -> Result<(Vec<Entry>, usize)> {
+    let _held = hold(path)?;
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
     let text = String::from_utf8_lossy(&bytes);
     // Skips lines that a full disk or a kill has cut off.
     let lines = text.lines();
@@ -51,43 +50,64 @@ pub fn open(path: &Path) -> std::io::Result<(File, Vec<Entry>, usize)> {
         }
     }
     entries.drain(..entries.len().saturating_sub(KEPT));
+    let begins = line((session, 0), None, None)?;
     if length > FULL {
-        file.set_len(0)?;
-        for entry in &entries {
-            let place = (entry.session, entry.count);
-            append(&mut file, place, Some(&entry.code), Some(&entry.value))?;
-        }
+        let mut whole = tempfile::NamedTempFile::new_in(folder(path))?;
+        let lines = entries
+            .iter()
+            .map(|entry| line((entry.session, entry.count), Some(&entry.code), Some(&entry.value)));
+        whole.write_all(&lines.chain([Ok(begins)]).collect::<Result<Vec<_>>>()?.concat())?;
+        whole.persist(path)?;
+    } else {
+        let torn = !bytes.is_empty() && !bytes.ends_with(b"\n");
+        let end: &[u8] = if torn { b"\n" } else { b"" };
+        append(path, &[end, &begins].concat())?;
     }
-    if !bytes.is_empty() && !bytes.ends_with(b"\n") {
-        file.write_all(b"\n")?;
-    }
-    append(&mut file, (session, 0), None, None)?;
-    file.unlock()?;
-    Ok((file, entries, session))
+    Ok((entries, session))
 }
 
 /// Appends an input.
-pub fn add(file: &mut File, entry: &Entry) -> std::io::Result<()> {
-    append(file, (entry.session, entry.count), Some(&entry.code), None)
+pub fn add(path: &Path, entry: &Entry) -> Result<()> {
+    let line = line((entry.session, entry.count), Some(&entry.code), None)?;
+    let _held = hold(path)?;
+    append(path, &line)
 }
 
 /// Appends the value of an input.
-pub fn add_value(file: &mut File, entry: &Entry) -> std::io::Result<()> {
-    append(file, (entry.session, entry.count), None, Some(&entry.value))
+pub fn add_value(path: &Path, entry: &Entry) -> Result<()> {
+    let line = line((entry.session, entry.count), None, Some(&entry.value))?;
+    let _held = hold(path)?;
+    append(path, &line)
 }
 
-/// Appends a record, in one write: the system keeps it whole even if other processes write too.
-fn append(
-    file: &mut File,
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// Keeps other kernels from changing the file until the result is dropped. The folder is locked, because a new file
+/// may take the place of the history.
+fn hold(path: &Path) -> Result<File> {
+    let folder = File::open(folder(path))?;
+    folder.lock()?;
+    Ok(folder)
+}
+
+/// Appends lines to the file, which only its user may read.
+fn append(path: &Path, lines: &[u8]) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(lines)
+}
+
+fn line(
     (session, count): (usize, usize),
     input: Option<&str>,
     value: Option<&str>,
-) -> std::io::Result<()> {
+) -> Result<Vec<u8>> {
     let record =
         Record { session, count, input: input.map(str::to_owned), value: value.map(str::to_owned) };
     let mut line = serde_json::to_vec(&record)?;
     line.push(b'\n');
-    file.write_all(&line)
+    Ok(line)
 }
 
 #[cfg(test)]
@@ -102,36 +122,41 @@ mod tests {
     fn sessions_are_numbered_and_read_back_with_their_values() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history");
-        let (mut one, entries, first) = open(&path).unwrap();
+        let (entries, first) = open(&path).unwrap();
         assert_eq!((entries.len(), first), (0, 1));
-        let (mut two, _, second) = open(&path).unwrap();
+        let (_, second) = open(&path).unwrap();
         assert_eq!(second, 2);
         let mut a = entry(first, 1, "let a = \"\n\";");
-        add(&mut one, &a).unwrap();
-        add(&mut two, &entry(second, 1, "b")).unwrap();
+        add(&path, &a).unwrap();
+        add(&path, &entry(second, 1, "b")).unwrap();
         a.value = "7".into();
-        add_value(&mut one, &a).unwrap();
+        add_value(&path, &a).unwrap();
         // A record cut in two is skipped, and the next one begins a new line.
-        one.write_all(b"{\"session\":1,").unwrap();
-        let (_, entries, third) = open(&path).unwrap();
+        append(&path, b"{\"session\":1,").unwrap();
+        let (entries, third) = open(&path).unwrap();
         assert_eq!(third, 3);
         let read: Vec<_> = entries.iter().map(|e| (e.session, &*e.code, &*e.value)).collect();
         assert_eq!(read, [(1, "let a = \"\n\";", "7"), (2, "b", "")]);
-        assert_eq!(open(&path).unwrap().2, 4);
+        assert_eq!(open(&path).unwrap().1, 4);
     }
 
     #[test]
     fn a_long_history_loses_its_beginning() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history");
-        let (mut file, _, session) = open(&path).unwrap();
+        let (_, session) = open(&path).unwrap();
         for count in 1..=FULL {
-            add(&mut file, &entry(session, count, "x")).unwrap();
+            add(&path, &entry(session, count, "x")).unwrap();
         }
-        let (_, entries, _) = open(&path).unwrap();
+        let (entries, _) = open(&path).unwrap();
         assert_eq!((entries.len(), entries[KEPT - 1].count), (KEPT, FULL));
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
         assert_eq!(lines, KEPT + 1);
-        assert_eq!(open(&path).unwrap().1.len(), KEPT);
+        // A kernel that runs meanwhile writes to the new file.
+        add(&path, &entry(session, FULL + 1, "y")).unwrap();
+        let (entries, _) = open(&path).unwrap();
+        assert_eq!((entries.len(), entries[KEPT - 1].code.as_str()), (KEPT, "y"));
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

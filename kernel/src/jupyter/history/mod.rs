@@ -2,8 +2,7 @@
 
 mod file;
 
-use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jupyter_protocol::{HistoryEntry, HistoryReply, HistoryRequest};
 
@@ -22,12 +21,13 @@ pub struct History {
     entries: Vec<Entry>,
     /// This session's number.
     session: usize,
-    file: Option<File>,
+    /// The file that keeps it.
+    path: Option<PathBuf>,
 }
 
 impl Default for History {
     fn default() -> Self {
-        Self { entries: Vec::new(), session: 1, file: None }
+        Self { entries: Vec::new(), session: 1, path: None }
     }
 }
 
@@ -36,7 +36,7 @@ impl History {
     /// written, the history lasts as long as this session.
     pub fn open(path: &Path) -> Self {
         match file::open(path) {
-            Ok((file, entries, session)) => Self { entries, session, file: Some(file) },
+            Ok((entries, session)) => Self { entries, session, path: Some(path.to_owned()) },
             Err(error) => {
                 let path = path.display();
                 cloze::note!("cloze-kernel: {path}: history is not kept: {error}");
@@ -50,7 +50,7 @@ impl History {
         let entry =
             Entry { session: self.session, count, code: code.to_owned(), value: String::new() };
         // A full disk must not stop a cell.
-        let _ = self.file.as_mut().map(|file| file::add(file, &entry));
+        let _ = self.path.as_deref().map(|path| file::add(path, &entry));
         self.entries.push(entry);
     }
 
@@ -61,7 +61,7 @@ impl History {
         if let Some(entry) = entries.rfind(|entry| (entry.session, entry.count) == ours) {
             value.clone_into(&mut entry.value);
             // As above.
-            let _ = self.file.as_mut().map(|file| file::add_value(file, entry));
+            let _ = self.path.as_deref().map(|path| file::add_value(path, entry));
         }
     }
 

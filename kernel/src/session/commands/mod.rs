@@ -298,40 +298,29 @@ fn time(evaluator: &Evaluator) -> String {
     }
 }
 
-/// Splits `10 f(x)` into the number of runs and the code. `10 - 3` is code.
-fn repeats(code: &str) -> Option<(u32, &str)> {
-    let (count, code) = code.trim().split_once(char::is_whitespace)?;
+/// Splits `10 f(x)` into the number of runs and the code, with spaces in place of the number. `10 - 3` is code.
+fn repeats(code: &str) -> Option<(u32, String)> {
+    let (number, rest) = code.trim().split_once(char::is_whitespace)?;
     let begins = |first: char| first.is_alphanumeric() || "_&({[\"'|".contains(first);
-    let count = count.parse().ok().filter(|count| *count > 0)?;
-    Some((count, code.trim()))
-        .filter(|(_, code)| code.starts_with(begins) && !code.starts_with("as "))
+    let rest = rest.trim_start();
+    let count = number.parse().ok().filter(|count| *count > 0)?;
+    (rest.starts_with(begins) && !rest.starts_with("as "))
+        .then(|| (count, code.replacen(number, &" ".repeat(number.len()), 1)))
 }
 
-/// Returns a cell that runs `code` repeatedly and prints how long the runs took.
+/// Returns a cell that runs `code` repeatedly and prints how long the runs took. The code keeps its lines.
 fn repeated(count: u32, code: &str) -> String {
     format!(
-        "{{
-    let mut times = Vec::new();
-    for _ in 0..{count} {{
-        let begun = std::time::Instant::now();
-        std::hint::black_box({{
-{code}
-        }});
-        times.push(begun.elapsed());
-    }}
-    times.sort();
-    let (least, median, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
-    println!(\"{{}} runs: median {{median:.3?}}, minimum {{least:.3?}}, maximum {{most:.3?}}\", times.len());
-}}"
+        "for _ in cloze::view::runs::Runs::new({count}) {{ std::hint::black_box({{ {code}\n}}); }}"
     )
 }
 
 fn timed(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Outcome {
     if let Some((count, code)) = repeats(code) {
-        return evaluator.cell(&repeated(count, code), sink);
+        return evaluator.cell(&repeated(count, &code), sink);
     }
     let start = Instant::now();
-    let outcome = evaluator.cell(code.trim(), sink);
+    let outcome = evaluator.cell(code.trim_end(), sink);
     let total = start.elapsed();
     if outcome.error.is_none() {
         let ran = evaluator.last_run.unwrap_or_default();
@@ -393,8 +382,9 @@ mod tests {
 
     #[test]
     fn a_number_before_the_timed_code_is_the_number_of_runs() {
-        assert_eq!(repeats("10 f(&x)"), Some((10, "f(&x)")));
-        assert_eq!(repeats("3 \n{ a; b }"), Some((3, "{ a; b }")));
+        assert_eq!(repeats("10 f(&x)"), Some((10, "   f(&x)".into())));
+        assert_eq!(repeats("3 \n{ a; b }"), Some((3, "  \n{ a; b }".into())));
+        assert_eq!(repeats("\n2 a\n+ 1\n"), Some((2, "\n  a\n+ 1\n".into())));
         for code in ["10", "10 - 3", "0 f()", "f() 10", "10 as f32", "", "10.5 f()"] {
             assert_eq!(repeats(code), None, "{code}");
         }
