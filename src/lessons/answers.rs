@@ -206,7 +206,8 @@ pub fn functions(lesson: &Lesson, id: &str) -> Vec<String> {
 }
 
 /// Returns the answer to an exercise from `cells`, a session's cells in order: the items of the last cell
-/// that defines the exercise's functions, and the learner's own items in other cells that those use.
+/// that defines the exercise's functions, and the learner's own items in other cells that those use. Returns `None`
+/// if there is no such cell, or if its code is the lesson's own solution.
 pub fn answer_in(lesson: &Lesson, id: &str, cells: &[String]) -> Option<String> {
     let wanted = functions(lesson, id);
     let given: BTreeSet<String> = lesson
@@ -227,6 +228,9 @@ pub fn answer_in(lesson: &Lesson, id: &str, cells: &[String]) -> Option<String> 
         defined.extend(items.into_iter().map(|item| (item.name.clone(), item)));
     }
     let mut answer = answer?;
+    if answer.iter().any(|item| item.code.contains("cloze::solution!(")) {
+        return None;
+    }
     let mut at = 0;
     while at < answer.len() {
         for name in answer[at].mentions.clone() {
@@ -637,6 +641,12 @@ mod tests {
         assert_eq!(names(&answer), ["scores", "half"]);
         assert!(!answer.contains("old"));
         assert_eq!(answer_in(&lesson, "04.2", &cells), None);
+        // The lesson's own solution, as a notebook with solutions has it, until the learner replaces it.
+        let solution = lesson.cells.iter().find(|cell| cell.exercise() == Some("04.1"));
+        let mut cells = [cells.to_vec(), vec![solution.unwrap().given()]].concat();
+        assert_eq!(answer_in(&lesson, "04.1", &cells), None);
+        cells.push("fn scores() { half(2.0); }".to_owned());
+        assert!(answer_in(&lesson, "04.1", &cells).unwrap().contains("half(2.0)"));
     }
 
     #[test]

@@ -288,8 +288,8 @@ pub mod wire {
         Page { text: String },
         /// A message of a comm to the page.
         Comm(Comm),
-        /// The check of an exercise has run; `given` if the answer is the lesson's own solution.
-        Checked { id: String, passed: bool, given: bool },
+        /// The check of an exercise has run.
+        Checked { id: String, passed: bool },
         /// The cell waits for a line on standard input.
         Input { prompt: String },
         /// A panic on the cell's thread, which is the cell's error unless it was caught.

@@ -334,6 +334,22 @@ class KernelTest(WithKernel):
             cell = Cell(self.client, "kept")
             self.assertGreater(int(cell.of("execute_result")[0]["data"]["text/plain"]), 7)
 
+    def test_a_cell_that_is_interrupted_before_it_runs_does_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "ran")
+            self.run_cell("let kept = 7;")
+            long = "std::thread::sleep(std::time::Duration::from_secs(20));"
+            message = self.client.execute(f'std::fs::write("{file}", "")?;\n{long}')
+            time.sleep(0.1)
+            started = time.time()
+            self.manager.interrupt_kernel()
+            reply = self.client.get_shell_msg(timeout=60)
+            self.assertEqual(reply["parent_header"]["msg_id"], message)
+            self.assertEqual((reply["content"]["status"], reply["content"]["ename"]), ("error", "interrupted"))
+            self.assertLess(time.time() - started, 10)
+            self.assertFalse(os.path.exists(file))
+            self.assertEqual(self.run_cell("kept").of("execute_result")[0]["data"]["text/plain"], "7")
+
     def test_expressions_are_answered_beside_a_cell(self):
         wanted = {"a": "six * 7", "b": "no_such_name", "c": "let x = 1;"}
         cell = Cell(self.client, "let six = 6;", user_expressions=wanted)

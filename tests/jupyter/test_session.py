@@ -266,6 +266,11 @@ type Grid = Tensor<(usize, usize), f32, Cpu>;"""
         shown = self.cells(":yours 04.1", "use cloze::prelude::*;", use)
         self.assertIn("The lessons' solutions: 04.1.", shown[0])
         self.assertEqual(shown[2], "[2.0]")
+        # A notebook with solutions has this line in each.
+        solution = self.ANSWER.replace("{\n", '{\n    cloze::solution!("04.1");\n', 1)
+        shown = self.cells(self.TYPES, self.HELPER, solution, ":check 04.1")
+        self.assertIn("right", shown[3])
+        self.assertFalse(self.answer.exists())
         shown = self.cells(self.TYPES, self.HELPER, wrong, ":check 04.1", self.ANSWER, ":check 04.1", wrong)
         self.assertIn("divide by sqrt(K)", shown[3])
         self.assertIn("right", shown[5])

@@ -72,9 +72,8 @@ class Subshells(WithKernel):
         again = self.control("delete_subshell_request", subshell_id=created)
         self.assertEqual(again["status"], "error")
         refused = self.execute(":vars", created)
-        reply = self.client.get_shell_msg(timeout=10)
-        self.assertEqual(reply["parent_header"]["msg_id"], refused)
-        self.assertEqual(reply["content"]["status"], "error")
+        reply, _ = self.answer(refused, timeout=10)
+        self.assertEqual(reply["status"], "error")
 
     def test_answers_come_while_a_cell_runs(self):
         running = self.execute(LONG_CELL)

@@ -16,7 +16,7 @@ use cloze::lessons::{self, answers};
 use cloze::{Error, Result};
 use evcxr::{CommandContext, CompilationError, EvalContext};
 
-use super::channel::{Channel, Checked, Collected};
+use super::channel::{Channel, Collected};
 use super::course::Course;
 use super::definitions::Definitions;
 use super::explain::Gone;
@@ -53,7 +53,7 @@ const ALIVE_INTERVAL: Duration = Duration::from_millis(50);
 const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", rewrite::OWN_DISPLAY];
 
 /// The compiler's errors and its warnings for a cell.
-type Found = std::result::Result<(Vec<CompilationError>, Vec<CompilationError>), evcxr::Error>;
+type Checked = std::result::Result<(Vec<CompilationError>, Vec<CompilationError>), evcxr::Error>;
 
 /// evcxr's context with the process in which its cells run.
 pub struct Evaluator {
@@ -273,12 +273,9 @@ impl Evaluator {
             // evcxr believes that the cell has come to its end.
             self.channel.lose(source::let_names(code));
         }
-        for Checked { id, passed, given } in collected.checked.drain(..) {
+        for (id, passed) in collected.checked.drain(..) {
             self.course.checked(&id, passed);
-            if passed
-                && !given
-                && let Err(problem) = self.keep_answer(&id, code)
-            {
+            if passed && let Err(problem) = self.keep_answer(&id, code) {
                 cloze::note!("your answer to {id} is not kept for later lessons: {problem}");
             }
         }
@@ -352,7 +349,7 @@ impl Evaluator {
     }
 
     /// Returns the compiler's errors and its warnings for a cell, which is not run.
-    pub(super) fn check(&mut self, code: &str) -> Found {
+    pub(super) fn check(&mut self, code: &str) -> Checked {
         let found = self.errors_and_warnings(code)?;
         if !found.0.is_empty() {
             return Ok(found);
@@ -363,7 +360,7 @@ impl Evaluator {
         found
     }
 
-    fn errors_and_warnings(&mut self, code: &str) -> Found {
+    fn errors_and_warnings(&mut self, code: &str) -> Checked {
         // For a check evcxr passes earlier variables as arguments to a function, which references must
         // not outlive. That is not an error of the cell.
         const ESCAPES: Option<&str> = Some("E0521");

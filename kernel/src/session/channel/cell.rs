@@ -16,14 +16,6 @@ pub struct Panic {
     pub line: u32,
 }
 
-/// An exercise that was checked; `given` if the answer is the lesson's own solution.
-#[derive(Debug)]
-pub struct Checked {
-    pub id: String,
-    pub passed: bool,
-    pub given: bool,
-}
-
 /// What a cell left behind besides the events already sent.
 #[derive(Debug, Default)]
 pub struct Collected {
@@ -41,8 +33,8 @@ pub struct Collected {
     pub value: Option<Content>,
     /// Texts for the pager.
     pub pages: Vec<String>,
-    /// The exercises that were checked.
-    pub checked: Vec<Checked>,
+    /// The exercises that were checked, and whether they passed.
+    pub checked: Vec<(String, bool)>,
     /// How long the cell's code ran, if it came to its end.
     pub ran: Option<Duration>,
     /// Whether the user interrupted the cell.
@@ -135,9 +127,7 @@ impl State {
             Record::Clear { wait } => self.send(Event::Clear { wait }),
             Record::Page { text } => self.collected.pages.push(text),
             Record::Comm(comm) => self.send(Event::Comm(comm)),
-            Record::Checked { id, passed, given } => {
-                self.collected.checked.push(Checked { id, passed, given });
-            }
+            Record::Checked { id, passed } => self.collected.checked.push((id, passed)),
             Record::Panic { message, file, line } => {
                 self.collected.panic = Some(Panic { message, file, line });
             }

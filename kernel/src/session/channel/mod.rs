@@ -24,7 +24,7 @@ use cloze::display::wire::{Comm, Record};
 use nix::sys::stat::Mode as Permissions;
 
 use self::cell::State;
-pub use self::cell::{Checked, Collected, Panic};
+pub use self::cell::{Collected, Panic};
 use super::input::{self, Input};
 use super::stream::{Piece, Splitter};
 use super::{Event, Sink, Stream, inherited, markers};
