@@ -22,6 +22,7 @@ use crate::engine::{Backend, Numerics, Setup, TaskEngine};
 use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::features::frozen;
+use crate::hub;
 use crate::model::Config;
 use crate::model::weights::{self, Model, wordpiece_of};
 use crate::text::WordPiece;
@@ -111,8 +112,8 @@ impl FinetuningBuilder {
     /// Reads the model and the files.
     ///
     /// # Errors
-    /// If no training file was set, a file cannot be read, a row is malformed, the model has too few positions, or
-    /// a setting is out of range or does not suit the task.
+    /// If no training file was set, there is no such model, a file cannot be read, a row is malformed, the model has
+    /// too few positions, or a setting is out of range or does not suit the task.
     pub fn build(self) -> Result<Finetuning> {
         let Some(train) = &self.train else {
             let message = "fine-tuning needs a file to train on";
@@ -130,8 +131,9 @@ impl FinetuningBuilder {
         }
         let task = self.task.as_ref();
         let parts = task.part().with_encoder();
-        let model = Model::read(&self.model, &parts, Some(self.settings.seed))?;
-        let wordpiece = wordpiece_of(&self.model, &model)?;
+        let folder = hub::folder_of(&self.model)?;
+        let model = Model::read(&folder, &parts, Some(self.settings.seed))?;
+        let wordpiece = wordpiece_of(&folder, &model)?;
         let mut config = model.config;
         let layout = model.layout.tuned(self.settings.tuning, config.num_hidden_layers);
         if self.max_len > config.positions() {
@@ -187,7 +189,8 @@ pub struct Finetuning {
 }
 
 impl Finetuning {
-    /// Starts to set up a run that fine-tunes the model in a folder for `task`.
+    /// Starts to set up a run that fine-tunes a model for `task`: that in a folder, or one of a name, as the command
+    /// takes it.
     pub fn builder(task: Box<dyn Task>, model: impl Into<PathBuf>) -> FinetuningBuilder {
         FinetuningBuilder {
             task,
