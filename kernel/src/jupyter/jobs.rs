@@ -333,7 +333,7 @@ fn abort(kernel: &Kernel, job: Job) {
 
 /// Answers a request that is not carried out. The content has no number, which a front end would show as if the
 /// cell had run; the protocol crate has no reply without one.
-pub fn refuse(kernel: &Kernel, Job { request, replies }: Job, content: Value) {
+pub fn refuse(kernel: &Kernel, Job { request, replies }: Job, content: serde_json::Value) {
     kernel.iopub.status(&request, Status::busy());
     let msg_type = request.header.msg_type.replace("request", "reply");
     let reply = UnknownMessage { msg_type, content };

@@ -423,9 +423,9 @@ mod tests {
     #[test]
     fn a_cell_that_is_interrupted_before_it_begins_does_not_run() {
         let (folder, channel, _events, mut out, _err) = opened();
-        let control = OpenOptions::new().read(true).write(true);
-        let mut control =
-            BufReader::new(control.open(folder.path().join(CONTROL)).unwrap()).lines();
+        let control = folder.path().join(CONTROL);
+        let control = OpenOptions::new().read(true).write(true).open(control).unwrap();
+        let mut control = BufReader::new(control).lines();
         let mut answers = |run| {
             out.write_all(Record::Begin { child: 7, run }.line("t").as_bytes()).unwrap();
             control.next().unwrap().unwrap()
