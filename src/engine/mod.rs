@@ -202,6 +202,13 @@ pub trait Engine: Send {
     /// backward pass still runs.
     fn last_part(&mut self) {}
 
+    /// Starts those sums of the gradients over the ranks that have not started. Each rank calls this when its share of
+    /// a step, which may be empty, is done, before it uses the ranks for anything else: all ranks must make the same
+    /// calls in the same order.
+    fn start_sums(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Clips the gradients, summed over all ranks, by their global norm, updates the parameters and zeroes the
     /// gradients. Returns the norm before clipping; if that is not finite, the parameters and the moments stay
     /// unchanged.

@@ -87,13 +87,17 @@ impl Reduction {
         }
     }
 
+    /// Starts the sums of all buckets that have not started.
+    pub fn start_rest(&mut self, gradients: &[f32]) {
+        self.last_part = false;
+        if self.ranks.size() > 1 {
+            self.start(self.buckets.len(), gradients);
+        }
+    }
+
     /// Replaces the gradients by the sums over all ranks.
     pub fn complete(&mut self, gradients: &mut [f32]) -> Result<()> {
-        self.last_part = false;
-        if self.ranks.size() == 1 {
-            return Ok(());
-        }
-        self.start(self.buckets.len(), gradients);
+        self.start_rest(gradients);
         let started = self.started.drain(..).zip(&mut self.memory);
         for (bucket, (sum, memory)) in self.buckets.iter().zip(started) {
             let ended = |_| Error::Failed("the connection to the other ranks has ended".into());

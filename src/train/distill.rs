@@ -66,6 +66,7 @@ impl Teacher {
             self.engine.soft_targets(&part.packed, &part.masked_rows, targets)?;
             scores += student.distillation_gradients_of_part(&part, targets, weights, dropout)?;
         }
+        student.start_sums()?;
         let scores = scores.of_all(&student.ranks().clone())?;
         Ok((scores.loss(&self.recipe), scores.hard))
     }

@@ -109,6 +109,7 @@ impl Loss {
             engine.task_gradients(&packed, dropout, &mut score)?;
             loss += scored;
         }
+        engine.start_sums()?;
         let [loss, tokens] = ranks.sum([loss, tokens as f64])?;
         Ok((loss / terms, tokens as u64))
     }

@@ -423,6 +423,7 @@ fn gradients(
                 }
                 scores += engine.pretraining_gradients_of_part(&part, weights, dropout)?;
             }
+            engine.start_sums()?;
             let scores = scores.of_all(&ranks)?;
             (scores.loss(), scores)
         }

@@ -520,6 +520,11 @@ impl Engine for CpuEngine {
         self.reduction.last_part();
     }
 
+    fn start_sums(&mut self) -> Result<()> {
+        self.reduction.start_rest(&self.state.gradients);
+        Ok(())
+    }
+
     fn update(&mut self, update: &Update) -> Result<f64> {
         self.parts = 0;
         self.begin_training();

@@ -74,6 +74,11 @@ impl Engine for CudaEngine {
         self.reduction.last_part();
     }
 
+    fn start_sums(&mut self) -> Result<()> {
+        let device = self.device.get_mut().as_mut();
+        self.reduction.start_rest(device, self.state.gradients)
+    }
+
     fn update(&mut self, update: &Update) -> Result<f64> {
         let device = self.device.get_mut().as_mut();
         self.reduction.complete(device, self.state.gradients)?;

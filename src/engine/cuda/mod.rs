@@ -65,7 +65,8 @@ use self::batch::{DeviceBatch, HeadInputs, Staging};
 use self::buckets::{Filled, filled};
 use self::device::{Address, Device, Element};
 use self::driver::nccl::{Gpus, Nccl};
-use self::driver::{Gpu, Missing, probe, take_gpu};
+pub(crate) use self::driver::take_gpu;
+use self::driver::{Gpu, Missing, probe};
 use self::graphs::{Graphs, Key, Work};
 use self::heads::{Head, NEXT_SENTENCE};
 use self::kernels::{SCORED, cast};
@@ -384,9 +385,13 @@ impl CudaEngine {
         })
     }
 
-    /// Returns the bytes that activations can take: the arena is released before a larger one is allocated.
+    /// Returns the bytes that activations can take: the arena is released before a larger one is allocated, and a share
+    /// of the memory is left for the code of kernels, which the driver loads when they are launched first.
     fn room(&self) -> Result<u64> {
-        Ok(self.device.borrow().free_memory()? + self.arena.bytes())
+        const OF_CODE: u64 = 256;
+        let device = self.device.borrow();
+        let free = device.free_memory()? + self.arena.bytes();
+        Ok(free.saturating_sub(device.properties().memory / OF_CODE))
     }
 
     /// Returns an error if the activations of a batch don't fit, with the number of sequences that

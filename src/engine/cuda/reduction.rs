@@ -64,18 +64,22 @@ impl Reduction {
         Ok(())
     }
 
-    /// Waits until the gradients are sums over all ranks.
-    pub fn complete(&mut self, device: &mut dyn Device, gradients: Address) -> Result<()> {
-        // A rank without a share of the batch had no backward pass.
+    /// Starts the sums if they have not been started: a rank without a share of the batch had no backward pass.
+    pub fn start_rest(&mut self, device: &mut dyn Device, gradients: Address) -> Result<()> {
         self.last_part = false;
-        if !self.is_shared() {
-            return Ok(());
-        }
-        if !self.started {
+        if self.is_shared() && !self.started {
             (0..self.buckets.len()).try_for_each(|point| device.point(point))?;
             self.start(device, gradients)?;
         }
-        self.started = false;
+        Ok(())
+    }
+
+    /// Waits until the gradients are sums over all ranks.
+    pub fn complete(&mut self, device: &mut dyn Device, gradients: Address) -> Result<()> {
+        self.start_rest(device, gradients)?;
+        if !std::mem::take(&mut self.started) {
+            return Ok(());
+        }
         self.ranks.finish_sums_on_gpu()
     }
 }

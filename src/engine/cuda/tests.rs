@@ -636,6 +636,28 @@ fn gradients_that_are_no_numbers_change_nothing_and_lower_the_scale() {
     }
 }
 
+/// Hidden states that are no numbers reach the padding of a head's weights too, which no parameter shows.
+#[test]
+fn a_skipped_update_leaves_no_gradient_in_padding() {
+    let [config, _] = configs();
+    let parts = Part::TokenClassifier(5).with_encoder();
+    let Some((layout, mut cuda, _)) = engines(&config, &parts, settings(Element::F32)) else {
+        return;
+    };
+    let good = cuda.parameters().unwrap();
+    let (_, bias) = layout.find("encoder.layer.0.output.dense.bias").unwrap();
+    let mut bad = good.clone();
+    bad[bias.start] = f32::NAN;
+    cuda.set_parameters(&bad).unwrap();
+    let packed = batch(6, &[12, 5]).packed;
+    let mut fill = |logits: &mut [f32]| logits.fill(1e-3);
+    cuda.task_gradients(&packed, DROPOUT, &mut fill).unwrap();
+    assert!(!cuda.update(&update(1, Rule::Adamw)).unwrap().is_finite());
+    cuda.set_parameters(&good).unwrap();
+    cuda.task_gradients(&packed, DROPOUT, &mut fill).unwrap();
+    assert!(cuda.update(&update(1, Rule::Adamw)).unwrap().is_finite());
+}
+
 /// The largest batch that the sentence names does fit, and one more doesn't.
 #[test]
 fn a_batch_that_does_not_fit_is_refused_with_one_that_does() {

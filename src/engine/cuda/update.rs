@@ -91,6 +91,10 @@ impl Updater {
         // The device updates the parameters while the caller prepares the next batch.
         self.launch(device, state, rule)?;
         let norm = squares[0].sqrt() / scale;
+        if !norm.is_finite() {
+            // The kernels zero the gradients of parameters. Those of padding may be no numbers either.
+            state.clear_gradients(device)?;
+        }
         if let Some(scale) = &mut self.loss_scale {
             scale.take(norm);
         }

@@ -2,14 +2,9 @@
 //! are opened where they are installed ([`probe`]), and kernels are compiled at their first launch.
 //! [`nccl`] connects the GPUs of several processes.
 //!
-//! What has been tested with real libraries: [`nvrtc`] and [`search`] with NVIDIA's compiler, which
-//! needs no GPU; the descriptions of products with NVIDIA's cuBLASLt 13.0, which accepted all of
-//! them; [`nccl`] with NVIDIA's NCCL 2.32, which gave its version and an identity. Everything else
-//! was tested with fake libraries (`fake.c` and `fake_nccl.c`, compiled by the tests), which delay
-//! work until it is waited for, check calls against the documentation and compute products by
-//! definition. **Nothing here has run on a GPU**: no context, copy, launch, product or recording;
-//! NVIDIA's cuBLASLt was never asked for an algorithm, its NCCL never connected ranks, and its
-//! driver was never called.
+//! It has run on one H100, with NCCL on one rank; `docs/gpu.md` has the date. Tests use fake libraries (`fake.c` and
+//! `fake_nccl.c`, which they compile), which delay work until it is waited for, check calls against the documentation
+//! and compute products by definition; [`nvrtc`] is tested with NVIDIA's compiler, which needs no GPU.
 
 mod api;
 pub mod cache;
