@@ -131,13 +131,20 @@ fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
     let line = if shows(at(line)?) { line + 1 } else { line };
     let wanted = at(line)?;
     let later = source.lines().skip(line).filter(|text| text.trim() == wanted).count();
-    // The number of the line, from 1, before which `later` more like it come.
-    let nth = |same: &dyn Fn(&str) -> bool| {
-        let lines = (1..).zip(cell.lines()).filter(|(_, text)| same(text.trim()));
-        lines.map(|(number, _)| number).collect::<Vec<_>>().into_iter().rev().nth(later)
+    let same = || (1..).zip(cell.lines()).filter(|(_, text)| text.trim() == wanted);
+    let index = same().count().checked_sub(1 + later);
+    // The line follows other code: it is the first one.
+    let first = || {
+        (1..).zip(cell.lines()).find(|(_, text)| {
+            let text = text.trim();
+            !text.is_empty() && wanted.ends_with(text)
+        })
     };
-    let ends = |text: &str| !text.is_empty() && wanted.ends_with(text);
-    nth(&|text| text == wanted).or_else(|| nth(&ends))
+    let found = match index {
+        Some(index) => same().nth(index),
+        None => first(),
+    };
+    found.map(|(number, _)| number)
 }
 
 /// Returns the error that evcxr reports; `stderr` is the end of the cell's standard error, `gone` the

@@ -131,7 +131,8 @@ pub fn refusal<'a>(
 /// Returns whether a folder holds weights in any format, also in one that is never read here.
 pub fn any_weights_in(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let files = entries.filter(|entry| entry.path().is_file());
+    let mut names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.any(|name| {
         let own = [WEIGHTS, INDEX].contains(&name.as_str()) || name.ends_with(".onnx");
         own || foreign(&name, "").is_some()
