@@ -131,20 +131,16 @@ fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
     let line = if shows(at(line)?) { line + 1 } else { line };
     let wanted = at(line)?;
     let later = source.lines().skip(line).filter(|text| text.trim() == wanted).count();
-    let same = || (1..).zip(cell.lines()).filter(|(_, text)| text.trim() == wanted);
-    let index = same().count().checked_sub(1 + later);
-    // The line follows other code: it is the first one.
-    let first = || {
-        (1..).zip(cell.lines()).find(|(_, text)| {
-            let text = text.trim();
-            !text.is_empty() && wanted.ends_with(text)
-        })
-    };
-    let found = match index {
-        Some(index) => same().nth(index),
-        None => first(),
-    };
-    found.map(|(number, _)| number)
+    let lines = || (1..).zip(cell.lines().map(str::trim));
+    let same: Vec<usize> =
+        lines().filter(|(_, text)| *text == wanted).map(|(number, _)| number).collect();
+    match same.len() {
+        0 => {
+            let (number, first) = lines().find(|(_, text)| !text.is_empty())?;
+            wanted.ends_with(first).then_some(number)
+        }
+        count => same.get(count.checked_sub(1 + later)?).copied(),
+    }
 }
 
 /// Returns the error that evcxr reports; `stderr` is the end of the cell's standard error, `gone` the
