@@ -163,6 +163,13 @@ impl Ranks {
         Ok(sums)
     }
 
+    /// Returns the smallest of the numbers that the ranks gave.
+    pub fn least(&self, own: usize) -> Result<usize> {
+        let all = self.gather((own as u64).to_le_bytes().to_vec())?;
+        let numbers = all.iter().flat_map(|bytes| bytes.as_chunks().0);
+        Ok(numbers.map(|bytes| u64::from_le_bytes(*bytes) as usize).min().unwrap_or(own))
+    }
+
     /// Returns whether `this` holds on any rank.
     pub fn any(&self, this: bool) -> Result<bool> {
         Ok(self.gather(vec![u8::from(this)])?.iter().any(|given| given == &[1]))
@@ -304,6 +311,7 @@ mod tests {
                 scope.spawn(move || {
                     let rank = ranks.rank();
                     assert_eq!(ranks.sum([1.0, rank as f64]).unwrap(), [3.0, 3.0]);
+                    assert_eq!(ranks.least(9 - rank).unwrap(), 7);
                     assert!(ranks.any(rank == 1).unwrap());
                     assert!(!ranks.any(false).unwrap());
                     let sums = ranks.start_sum(vec![rank as f32, 0.5]).recv().unwrap().unwrap();

@@ -77,8 +77,10 @@ pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logi
         })
         .collect();
     let mut values = vec![0.0; total];
-    let batches = sequences.by_length(BatchSize::Tokens(engine.inference_tokens()));
     let ranks = engine.ranks().clone();
+    // All ranks must make the same batches, but may have different numbers of threads.
+    let tokens = ranks.least(engine.inference_tokens())?;
+    let batches = sequences.by_length(BatchSize::Tokens(tokens));
     let mut own = Vec::new();
     // Neighbours have similar lengths, so that dealing the batches out gives every rank as much work.
     for batch in batches.iter().skip(ranks.rank()).step_by(ranks.size()) {

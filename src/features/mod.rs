@@ -193,8 +193,10 @@ pub fn embed(
     sequences: &Sequences,
     settings: &Settings,
 ) -> Result<Vec<Vec<f32>>> {
-    let batches = sequences.by_length(BatchSize::Tokens(engine.inference_tokens()));
     let ranks = engine.ranks().clone();
+    // All ranks must make the same batches, but may have different numbers of threads.
+    let tokens = ranks.least(engine.inference_tokens())?;
+    let batches = sequences.by_length(BatchSize::Tokens(tokens));
     let mut own = Vec::new();
     for batch in batches.iter().skip(ranks.rank()).step_by(ranks.size()) {
         crate::interrupt::poll();

@@ -134,7 +134,7 @@ fn spans_are_found_alike() {
 #[test]
 fn vectors_are_those_of_one_process() {
     let folder = Folder::new();
-    let lines: String = (0..50).map(|i| format!("line {i} {}\n", "word ".repeat(i % 9))).collect();
+    let lines: String = (0..900).map(|i| format!("line {i} {}\n", "word ".repeat(i % 9))).collect();
     folder.write("lines.txt", &lines);
     for pool in ["mean", "none"] {
         let (a, b) = (folder.path("a.jsonl"), folder.path("b.jsonl"));
@@ -142,13 +142,23 @@ fn vectors_are_those_of_one_process() {
             let args = ["features", "--pool", pool, "--out", text(out)];
             args.map(str::to_owned)
         };
-        for (program, out) in [(crate::common::cloze(), &a), (crate::mpirun(count()), &b)] {
-            let mut program = program;
+        let c = folder.path("c.jsonl");
+        let runs =
+            [(crate::common::cloze(), &a), (crate::mpirun(count()), &b), (crate::mpirun(1), &c)];
+        for (mut program, out) in runs {
             let input = fs::File::open(folder.path("lines.txt")).unwrap();
-            let output = program.args(args(out)).stdin(input).output().unwrap();
+            program.args(args(out));
+            if *out == c {
+                // Another rank, whose batches would be larger.
+                program.args([":", "-n", "1", env!("CARGO_BIN_EXE_cloze"), "--threads", "3"]);
+                program.args(args(out));
+            }
+            let output = program.stdin(input).output().unwrap();
             assert!(output.status.success(), "{}", crate::common::stderr(&output));
         }
-        assert_eq!(fs::read_to_string(&a).unwrap(), fs::read_to_string(&b).unwrap());
+        for several in [b, c] {
+            assert_eq!(fs::read_to_string(&a).unwrap(), fs::read_to_string(several).unwrap());
+        }
     }
 }
 

@@ -60,6 +60,9 @@ pub(crate) fn answer_lines(
             false => (Vec::new(), None),
         };
         let batch = shared(ranks, batch)?;
+        if batch.is_empty() {
+            return fault.map_or(Ok(()), Err);
+        }
         for answer in answers(&batch)? {
             if !still_read(writeln!(out, "{answer}"))? {
                 // The other ranks wait for lines.
@@ -68,9 +71,6 @@ pub(crate) fn answer_lines(
         }
         if let Some(error) = fault {
             return Err(error);
-        }
-        if batch.is_empty() {
-            return Ok(());
         }
     }
 }

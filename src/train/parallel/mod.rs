@@ -49,10 +49,6 @@ pub fn join(launch: &Launch, setup: Setup) -> Result<Joined> {
             let _ = std::fs::remove_dir_all(folder);
         }
     };
-    if let Some(place) = launch.local_rank {
-        // Before the GPU is looked for: several processes may not be allowed to use the same one.
-        cuda::take_gpu(place);
-    }
     let (control, group) = match setup.backend.resolve().0 {
         Backend::Cuda => on_gpus(launch, setup, cleanup)?,
         Backend::Reference | Backend::Cpu | Backend::Auto => on_cpus(launch, setup, cleanup)?,
