@@ -38,8 +38,10 @@ pub fn read_tagged(path: &Path, tags: &Tags<'_>, bad: &mut BadRows) -> Result<Ve
         match line {
             // Other blanks, such as no-break spaces, are characters of words.
             Ok(line) => match line.trim_ascii_end() {
-                "" => sentences.extend(bad.keep(reader.close())?.flatten()),
-                line if line.starts_with("-DOCSTART-") => {}
+                // A document ends a sentence too, as in conlleval.
+                line if line.is_empty() || line.starts_with("-DOCSTART-") => {
+                    sentences.extend(bad.keep(reader.close())?.flatten())
+                }
                 line => reader.word(number, line),
             },
             Err(error @ Error::Line { .. }) => {
@@ -129,6 +131,14 @@ mod tests {
         assert_eq!(tags[0].tags, ["NOUN", "VERB"]);
         let words = parse("a\nb\n", false, &mut BadRows::refused()).unwrap();
         assert_eq!((words[0].words.len(), words[0].tags.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_document_ends_a_sentence() {
+        let text = "EU B-ORG\nsaid O\n-DOCSTART- O\nBob B-PER\n";
+        let sentences = parse(text, true, &mut BadRows::refused()).unwrap();
+        let words: Vec<_> = sentences.iter().map(|it| it.words.join(" ")).collect();
+        assert_eq!(words, ["EU said", "Bob"]);
     }
 
     #[test]

@@ -44,7 +44,8 @@ impl Split {
             spare.extend(class.get(whole).map(|&index| (exact - whole as f64, index)));
             drawn.extend_from_slice(&class[..whole]);
         }
-        // The classes with the largest rest give one row more.
+        // The classes with the largest rest give one row more, of equal rests any.
+        Stream::new(self.seed, 0, Site::Split, u64::MAX).draws().shuffle(&mut spare);
         spare.sort_by(|a, b| b.0.total_cmp(&a.0));
         let missing = wanted.saturating_sub(drawn.len());
         drawn.extend(spare.into_iter().take(missing).map(|(_, index)| index));
@@ -74,6 +75,18 @@ mod tests {
         assert!(held_out.is_sorted());
         assert_eq!(held_out, parts(100, 0.1, 1)[0]);
         assert_ne!(held_out, parts(100, 0.1, 2)[0]);
+    }
+
+    #[test]
+    fn of_rows_with_a_class_each_any_are_held_out() {
+        let held_out = |seed| {
+            let split = Split { share: 0.1, seed };
+            split.part((0..400).collect(), true, |&row: &u32| row)
+        };
+        let rows = held_out(1);
+        assert_eq!(rows.len(), 40);
+        assert!(rows.iter().filter(|&&row| row >= 200).count() > 5, "{rows:?}");
+        assert_ne!(rows, held_out(2));
     }
 
     #[test]

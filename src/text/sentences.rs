@@ -19,14 +19,17 @@ pub fn sentences(paragraph: &str) -> Vec<&str> {
     let blanked = blank_marks(paragraph);
     let mut cuts = vec![0];
     let mut end = 0;
+    // How far the text behind the last cut was searched for words, and whether it has any.
+    let (mut searched, mut words) = (0, false);
     for piece in (English {}).segment(&blanked) {
         end += piece.len();
         let cut = settle(paragraph, end);
-        // `cuts` is never empty: it starts with 0.
-        let sentence = &paragraph[cuts[cuts.len() - 1].min(cut)..cut];
+        words = words || has_words(&paragraph[searched.min(cut)..cut]);
+        searched = searched.max(cut);
         let rest = paragraph[cut..].trim_start();
-        if has_words(sentence) && !rest.starts_with(char::is_lowercase) {
+        if words && !rest.starts_with(char::is_lowercase) {
             cuts.push(cut);
+            words = false;
         }
     }
     if cuts.len() > 1 && !has_words(&paragraph[cuts[cuts.len() - 1]..]) {

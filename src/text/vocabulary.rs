@@ -19,6 +19,8 @@ use crate::error::{Error, Result};
 
 /// Rarer pairs are not merged.
 const MIN_FREQUENCY: u64 = 2;
+/// Characters of the longest word that BERT's tokenizer splits into pieces.
+const LONGEST_WORD: usize = 100;
 /// How many of the most frequent characters are kept; words with rarer ones become [UNK].
 const MOST_CHARACTERS: usize = 1_000;
 /// Texts counted together: enough for all threads, few enough for memory.
@@ -82,7 +84,9 @@ fn count_batch(texts: &[String], casing: Casing) -> HashMap<String, u64> {
     }
     let mut counts = HashMap::new();
     for (part, count) in parts {
-        for word in WordPiece::words(part, casing) {
+        let words = WordPiece::words(part, casing).into_iter();
+        // A longer one becomes [UNK] as a whole, so its pieces would never be used.
+        for word in words.filter(|word| word.chars().count() <= LONGEST_WORD) {
             *counts.entry(word).or_default() += count;
         }
     }
@@ -276,6 +280,15 @@ mod tests {
         assert_eq!(tokens[13..15], ["lo".to_owned(), "low".to_owned()]);
         assert!(tokens.contains(&"lower".to_owned()));
         assert_eq!(vocab.encode("lower low").tokens, ["lower", "low"]);
+    }
+
+    #[test]
+    fn words_that_are_never_split_give_no_pieces() {
+        let (long, longest) = ("xy".repeat(51), "zy".repeat(50));
+        let vocab = train(&[&format!("{long} {longest} {long} {longest}")], 40);
+        assert_eq!(vocab.encode(&long).tokens, ["[UNK]"]);
+        assert!(vocab.tokens().iter().all(|piece| !piece.contains('x')));
+        assert_ne!(vocab.encode(&longest).tokens, ["[UNK]"]);
     }
 
     #[test]

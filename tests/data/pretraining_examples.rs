@@ -384,6 +384,27 @@ fn whole_words_are_masked_whole() {
     assert!(whole_words > 1000, "{whole_words}");
 }
 
+/// As Chinese text has them in a vocabulary of pieces without blanks.
+#[test]
+fn of_a_word_that_is_longer_than_its_share_a_part_is_masked() {
+    let names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b"];
+    let vocab = names.map(str::to_owned).to_vec();
+    let wordpiece = WordPiece::from_vocab(vocab, Casing::Cased).unwrap();
+    let text = format!("a{}", "b".repeat(59));
+    let paragraphs = (0..40).map(|document| Ok(Paragraph { document, text: text.clone() }));
+    let options = PretrainingOptions {
+        whole_word: true,
+        packing: Packing::Document,
+        short_probability: 0.0,
+        ..options()
+    };
+    let data = PretrainingData::build(paragraphs, &wordpiece, &options, None).unwrap();
+    for index in 0..40 {
+        let masked = data.example(index).unwrap().targets.len();
+        assert!((1..=10).contains(&masked), "{masked} of 60");
+    }
+}
+
 /// A power failure can leave such bytes in a file.
 #[test]
 fn zero_bytes_leave_no_trace_in_the_data() {
@@ -426,6 +447,23 @@ fn held_out_documents_are_not_trained_on() {
     };
     assert_eq!(documents(&held_out), HashSet::from([1, 3, 21, 41]));
     assert!(documents(&train).is_disjoint(&documents(&held_out)));
+}
+
+/// The walk through held-out documents ends before it, and must end there when it is asked again.
+#[test]
+fn one_sentence_may_follow_the_last_held_out_document() {
+    let corpus = Corpus::new(10);
+    for documents in [5, 13, 23] {
+        let text = |line: u64| (0..9).map(|i| format!("w{}", 9 * line + i)).collect::<Vec<_>>();
+        let lines = 2 * documents - 1;
+        let paragraph = |line: u64| Paragraph { document: line / 2, text: text(line).join(" ") };
+        let paragraphs = (0..lines).map(|line| Ok(paragraph(line)));
+        let split =
+            PretrainingData::build_split(paragraphs, &corpus.wordpiece, &options(), None, 10);
+        let (train, held_out) = split.unwrap();
+        assert_eq!(train.documents() + held_out.documents(), documents);
+        assert_eq!(train.tokens() + held_out.tokens(), 9 * lines);
+    }
 }
 
 /// With documents of 300,000 tokens, of which every second one is held out, the seventh reaches two million. It is

@@ -60,7 +60,7 @@ impl Masker {
         let wanted = candidates as f64 * self.probability;
         let wanted = (wanted + draw.uniform()).floor().max(1.0) as usize;
         let mut chosen: Vec<u32> = Vec::with_capacity(wanted);
-        // A shuffle that stops when enough tokens are chosen and skips words that are too long.
+        // A shuffle that stops when enough tokens are chosen and skips words that are too long, as BERT's does.
         for index in 0..groups.len() {
             if chosen.len() >= wanted {
                 break;
@@ -68,9 +68,14 @@ impl Masker {
             let other = index + draw.below((groups.len() - index) as u32) as usize;
             groups.swap(index, other);
             let (start, length) = groups[index];
-            if chosen.is_empty() || chosen.len() + length <= wanted {
+            if chosen.len() + length <= wanted {
                 chosen.extend((start..start + length).map(|position| position as u32));
             }
+        }
+        if chosen.is_empty() {
+            // Every word is too long.
+            let (start, _) = groups[0];
+            chosen.extend((start..start + wanted).map(|position| position as u32));
         }
         chosen.sort_unstable();
         let targets =

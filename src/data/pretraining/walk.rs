@@ -180,14 +180,15 @@ impl<'s> Walk<'s> {
             let (number, bytes) = self.lengths.number(shard, cursor.shard, cursor.at)?;
             let left = shard.footer().tokens - cursor.token;
             let length = u32::try_from(number >> 1).ok().filter(|&n| u64::from(n) <= left);
-            cursor.at += bytes;
-            cursor.begun = cursor.begun.wrapping_add(number as u32 & 1);
-            let (Some(length), Some(document)) = (length, cursor.begun.checked_sub(1)) else {
+            let begun = cursor.begun.wrapping_add(number as u32 & 1);
+            let (Some(length), Some(document)) = (length, begun.checked_sub(1)) else {
                 return Err(shard.damaged());
             };
             if self.wanted.end_before(document.into()) {
+                // The cursor stays, because another call must find the same end.
                 return Ok(false);
             }
+            (cursor.at, cursor.begun) = (cursor.at + bytes, begun);
             if self.wanted.contains(document.into()) {
                 cursor.rest = length;
                 return Ok(true);

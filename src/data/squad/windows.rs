@@ -92,7 +92,7 @@ impl Windows {
     /// no room for a context.
     pub fn cut(squad: &Squad, wordpiece: &WordPiece, options: WindowOptions) -> Result<Self> {
         let between = wordpiece.between().to_vec();
-        let least = options.max_question + between.len() + 3;
+        let least = options.max_question.saturating_add(between.len() + 3);
         if options.max_len < least {
             return Err(Error::Usage(format!(
                 "max_len {} leaves no room for a context beside a question of up to {} pieces \

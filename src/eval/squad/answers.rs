@@ -198,7 +198,7 @@ fn collect(
             continue;
         }
         let start_logit = logits[row(first)];
-        let ends = first..pieces.end.min(first + max_answer);
+        let ends = first..pieces.end.min(first.saturating_add(max_answer));
         spans.extend(ends.map(|last| Span {
             first,
             last,
@@ -217,6 +217,7 @@ fn distinct(
     count: usize,
     text: impl Fn(&Span) -> String,
 ) -> Vec<(String, Span)> {
+    let count = count.min(spans.len());
     let mut front = 2 * count;
     loop {
         front = front.min(spans.len());
